@@ -1,0 +1,39 @@
+/* Chat requests to prompts: messages through the model's template to spans and token ids.
+ *
+ * Assistant content null, absent and empty render alike, and so do a string and its text parts. bos_token and
+ * eos_token are passed as strings; bos_token strings and special_tokens from the vocabulary count as template
+ * text. A model without a template is ESP_EUNSUPPORTED for chat. If the vocabulary adds BOS and the template
+ * writes it too, there is one. Thread: read-only after open, shared.
+ */
+#ifndef ESP_FRONTEND_CHAT_H
+#define ESP_FRONTEND_CHAT_H
+
+#include "frontend/template.h"
+
+struct esp_chat;
+/* template_text NULL: the model's own. Borrows vocab. ESP_OK with a model that has no template: such a chat
+ * refuses every prompt. */
+esp_status esp_chat_open(const esp_vocab *vocab, const char *template_text, struct esp_chat **ret_chat,
+                         struct esp_err *err);
+void esp_chat_close(struct esp_chat *chat); /* NULL is fine */
+
+struct esp_prompt {
+    struct esp_rendered rendered;
+    struct esp_buf ids; /* of uint32_t */
+};
+void esp_prompt_init(struct esp_prompt *prompt);
+void esp_prompt_finish(struct esp_prompt *prompt);
+static inline uint32_t esp_prompt_n_tokens(const struct esp_prompt *prompt)
+{
+    return (uint32_t)(prompt->ids.n / sizeof(uint32_t));
+}
+
+/* request: a chat completions body: reads "messages", "chat_template_kwargs", "add_generation_prompt"
+ * (default true). Checks roles and content (err->place = "messages[3].content" and so on). */
+esp_status esp_chat_prompt(const struct esp_chat *chat, const json_t *request, struct esp_prompt *prompt,
+                           struct esp_err *err);
+/* Plain text (completions, run --raw): special tokens in the text are tokens; BOS where the model adds one. */
+esp_status esp_chat_plain(const struct esp_chat *chat, const char *text, size_t n_bytes, struct esp_prompt *prompt,
+                          struct esp_err *err);
+
+#endif

@@ -1,0 +1,172 @@
+/* The prefix tree: which KV pages hold which tokens, who uses them, and who goes first.
+ *
+ *   namespace 0 (root)                     one node = one page = 16 tokens, fixed size
+ *     └─ [t0 … t15] page 7  refs 2           found in one hash map by the chained 128-bit XXH3 of
+ *          ├─ [t16 … t31] page 3 refs 1      (namespace, tokens so far), seeded per process,
+ *          └─ [u16 … u31] page 9 refs 0      and accepted only if the 16 stored tokens are equal
+ *                                            and the parent is the node we came from.
+ *
+ * Nodes never split or merge. The tree also owns the page pool, so each page is in exactly one state:
+ *
+ *   free ──alloc──► private ──insert(writer 0)──► cached ◄──► (refs > 0: leased)
+ *    ▲ ▲                │  └──insert(writer)──► pending ──publish──► cached
+ *    │ └──free_private──┘                          │                   │
+ *    └───────────── release of the last reference ─┴── evict (refs 0, leaf)
+ *
+ *   free      in the free list
+ *   private   owned by one sequence (partial last page, or not entered in the tree)
+ *   pending   in the tree, being written by its owner; twins may wait for it but not read it
+ *   cached    in the tree and written; evictable when no one holds a lease on it or its children
+ *
+ * Eviction takes unreferenced leaves only, lowest class first, least recently used within a class.
+ * A lease holds a reference on every node of its path, so a referenced set is closed upward.
+ * Knows tokens, pages, namespaces; knows no tensors, text or HTTP.
+ * Thread: the engine's. Ids are one-field structs so that the compiler refuses to mix them.
+ */
+#ifndef ESP_RADIX_TREE_H
+#define ESP_RADIX_TREE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/buf.h"
+#include "runtime/base/status.h"
+
+#define ESP_TREE_PAGE_TOKENS 16
+#define ESP_TREE_NAMESPACES_MAX 4096
+
+struct esp_tree;
+
+struct esp_page_id {
+    uint32_t v;
+};
+struct esp_node_id { /* index plus generation: a stale id is noticed, not followed */
+    uint32_t v;
+    uint32_t generation;
+};
+struct esp_ns_id {
+    uint32_t v;
+};
+#define ESP_PAGE_NONE ((struct esp_page_id){UINT32_MAX})
+#define ESP_NODE_NONE ((struct esp_node_id){UINT32_MAX, 0})
+
+enum esp_page_state { ESP_PAGE_FREE, ESP_PAGE_PRIVATE, ESP_PAGE_PENDING, ESP_PAGE_CACHED, ESP_PAGE_STATES };
+const char *esp_page_state_name(enum esp_page_state state); /* "free", "private", "pending", "cached" */
+
+/* Lowest goes first. */
+enum esp_evict_class {
+    ESP_CLASS_TAIL,   /* tail of an answer that ended for good */
+    ESP_CLASS_NORMAL,
+    ESP_CLASS_RETURN, /* a tool call will come back to it */
+    ESP_CLASSES
+};
+
+struct esp_tree_config {
+    uint32_t n_pages;
+    uint64_t seed;      /* of the hash chain; random per process in production */
+    unsigned hash_bits; /* 128 in production; tests cut it (4) to force collisions */
+};
+
+struct esp_tree_stats {
+    uint32_t pages[ESP_PAGE_STATES]; /* sums to n_pages */
+    uint32_t n_pages;
+    uint32_t leased;         /* tree nodes with refs > 0, plus private pages */
+    uint64_t evicted_total;  /* pages */
+    uint64_t hash_rejected_total; /* candidates whose hash matched and tokens or parent did not */
+};
+
+esp_status esp_tree_create(const struct esp_tree_config *config, struct esp_tree **ret_tree, struct esp_err *err);
+void esp_tree_destroy(struct esp_tree *tree); /* NULL is fine */
+size_t esp_tree_bytes(uint32_t n_pages);      /* host memory that create takes */
+
+/* A namespace is the exact list of byte fields (model, adapter, KV type, salt …); each is hashed and
+ * stored with its length, so ("ab","c") is not ("a","bc"). ESP_ELIMIT when all slots are in use by
+ * namespaces that still have nodes; idle ones are recycled. */
+struct esp_field {
+    const void *data;
+    size_t n_bytes;
+};
+esp_status esp_tree_namespace(struct esp_tree *tree, const struct esp_field *fields, size_t n_fields,
+                              struct esp_ns_id *ret_ns, struct esp_err *err);
+
+/* What a prompt finds. Pages [0, n_cached) are written, [n_cached, n_pages) are pending: twins that
+ * wait for them lease them now and read them once esp_tree_node_state says cached. */
+struct esp_match {
+    uint32_t n_pages;             /* whole pages found, pending ones included */
+    uint32_t n_cached;            /* leading ones that are written */
+    struct esp_node_id last;      /* deepest found node, ESP_NODE_NONE when n_pages == 0 */
+    struct esp_page_id copy_page; /* cached child of the last node that shares the next tokens … */
+    uint32_t n_copy_tokens;       /* … this many (0 = none), only when n_cached == n_pages */
+};
+/* Looks for the longest prefix of tokens[0 … n_tokens), using at most n_tokens_max of them (a caller
+ * passes n_tokens − 1: one token is always computed). Changes nothing but last-use times. */
+void esp_tree_match(struct esp_tree *tree, struct esp_ns_id ns, const uint32_t *tokens, uint32_t n_tokens_max,
+                    struct esp_match *ret_match);
+
+/* Takes one reference on `node` and every ancestor. Writes their pages, root side first, to
+ * ret_pages[0 … depth). */
+void esp_tree_lease(struct esp_tree *tree, struct esp_node_id node, struct esp_page_id *ret_pages);
+/* Gives the references back and sets the class of the nodes that become unreferenced (never lower
+ * than another live use asks: the highest class given since the last lease stays). */
+void esp_tree_release(struct esp_tree *tree, struct esp_node_id node, enum esp_evict_class class);
+
+/* n private pages, evicting unreferenced leaves when the free list is short. All or nothing:
+ * ESP_EBUSY when not enough can be freed. */
+esp_status esp_tree_alloc(struct esp_tree *tree, uint32_t n, struct esp_page_id *ret_pages);
+void esp_tree_free_private(struct esp_tree *tree, const struct esp_page_id *pages, uint32_t n);
+/* Pages that alloc could provide now: free plus evictable. */
+uint32_t esp_tree_available(const struct esp_tree *tree);
+
+/* Enters a private page as the child of `parent` (ESP_NODE_NONE = the namespace root) holding the 16
+ * tokens, with one reference for the caller — who already holds a lease on parent, and afterwards
+ * holds one on the child instead. writer 0: the page is complete (cached); else it is pending and
+ * will be written by that owner.
+ * When an equal child exists already, *ret_node is that one, the caller's page stays private, and
+ * *ret_existed is true: if the child is cached the caller may use its page and free his own. */
+esp_status esp_tree_insert(struct esp_tree *tree, struct esp_ns_id ns, struct esp_node_id parent,
+                           const uint32_t tokens[ESP_TREE_PAGE_TOKENS], struct esp_page_id page, uint64_t writer,
+                           struct esp_node_id *ret_node, bool *ret_existed);
+/* pending → cached. */
+void esp_tree_publish(struct esp_tree *tree, struct esp_node_id node);
+/* Who writes a pending node: an owner's number, 0 = nobody. When the writer is cancelled or preempted it
+ * gives its pending nodes up (disown: every pending node from `node` upward that has this writer) and
+ * releases its lease; a waiting twin that finds writer 0 on its first pending node claims it and
+ * computes that page from its first token. A pending node without references leaves the tree at
+ * once and its page becomes free. */
+void esp_tree_disown(struct esp_tree *tree, struct esp_node_id node, uint64_t writer);
+void esp_tree_claim(struct esp_tree *tree, struct esp_node_id node, uint64_t writer); /* pending, writer 0 */
+uint64_t esp_tree_node_writer(const struct esp_tree *tree, struct esp_node_id node);
+
+/* False for an id whose node has left the tree. The functions below assert it. */
+bool esp_tree_node_alive(const struct esp_tree *tree, struct esp_node_id node);
+enum esp_page_state esp_tree_node_state(const struct esp_tree *tree, struct esp_node_id node);
+struct esp_page_id esp_tree_node_page(const struct esp_tree *tree, struct esp_node_id node);
+struct esp_node_id esp_tree_node_parent(const struct esp_tree *tree, struct esp_node_id node);
+
+/* Drops every unreferenced cached node; returns the pages freed. */
+uint32_t esp_tree_flush(struct esp_tree *tree);
+void esp_tree_get_stats(const struct esp_tree *tree, struct esp_tree_stats *ret_stats);
+/* Advances the tree's notion of time (nanoseconds, monotonic), used for last use and ages. */
+void esp_tree_set_now(struct esp_tree *tree, int64_t now_ns);
+
+/* Walks everything and checks every invariant: page states and counts, free list, refs closed upward,
+ * parent/child/hash links, sibling tokens different, LRU lists. False and a reason on the first
+ * break. O(n); for tests and debug builds. */
+bool esp_tree_check(const struct esp_tree *tree, char *ret_reason, size_t reason_bytes);
+
+/* One node for listings; visit returns false to stop. Depth first, children by last use. */
+struct esp_node_view {
+    struct esp_node_id id, parent;
+    struct esp_ns_id ns;
+    const uint32_t *tokens; /* [16] */
+    struct esp_page_id page;
+    uint32_t refs, depth, n_children;
+    enum esp_evict_class class;
+    enum esp_page_state state;
+    int64_t age_ns;
+};
+void esp_tree_visit(const struct esp_tree *tree, bool (*visit)(void *ctx, const struct esp_node_view *node),
+                    void *ctx);
+
+#endif

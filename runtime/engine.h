@@ -1,0 +1,38 @@
+/* The engine's inside, for the engine's own files and for tests.
+ *
+ *   client threads ──submit, cancel, flush──► inbox ──► ┌──────────── engine thread ───────────┐
+ *                                                       │ inbox → sched → batch → forward      │
+ *   one polling thread ◄──────── events ◄────────────── │   → sample → publish pages → events  │
+ *                                                       └──────────────────────────────────────┘
+ *
+ * Production starts a thread that calls esp_engine_step in a loop and sleeps on the inbox when idle. The
+ * simulator makes an engine from parts (any ops table, a virtual clock, no thread) and steps it itself.
+ */
+#ifndef ESP_RUNTIME_ENGINE_H
+#define ESP_RUNTIME_ENGINE_H
+
+#include "radix/tree.h"
+#include "runtime/base/clock.h"
+#include "runtime/espalier.h"
+#include "runtime/forward.h"
+#include "runtime/tokenizer.h"
+
+struct esp_engine_parts {
+    struct esp_model *model;   /* taken: destroyed with the engine, its device closed */
+    esp_vocab *vocab;          /* taken; NULL in tests: no end tokens but end_token */
+    uint32_t end_token;        /* used when vocab is NULL; ESP_TOKEN_NONE = none */
+    struct esp_clock clock;
+    uint64_t tree_seed;
+    unsigned tree_hash_bits;   /* 128 */
+    uint32_t n_pages, n_ctx, n_batch_max, prefill_chunk, n_queue_max;
+    bool cache_off;
+};
+/* No thread is started. */
+esp_status esp_engine_create(const struct esp_engine_parts *parts, esp_engine **ret_engine, struct esp_err *err);
+/* One step: takes what is in the inbox, plans, computes, publishes, emits. Returns false when there was nothing
+ * to do (the engine is idle or waits). Engine thread only. */
+bool esp_engine_step(esp_engine *engine);
+/* The tree, for the walker of tests. Engine thread only. */
+const struct esp_tree *esp_engine_tree(const esp_engine *engine);
+
+#endif

@@ -1,0 +1,198 @@
+/* Espalier's public header: the one door to the engine.
+ *
+ * An engine owns a model and a cache of everything it has computed. A client hands over the full token
+ * timeline of each request and polls for events; what was computed before is found and shared by the
+ * engine. The HTTP server, the command line and the examples are clients of this header.
+ *
+ * Errors: functions return 0 or a negative esp_status and fill *err (which may be NULL).
+ * Threads: every function may be called from any thread, except that one thread at a time polls an
+ * engine. Strings are UTF-8, sizes are bytes, times are nanoseconds unless the name says otherwise.
+ */
+#ifndef ESPALIER_H
+#define ESPALIER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ESP_VERSION "0.1.0"
+#define ESP_TOP_LOGPROBS_MAX 20
+
+typedef struct esp_engine esp_engine;
+typedef struct esp_vocab esp_vocab;
+typedef struct esp_grammar esp_grammar;
+
+/* ---- Vocabulary: text to tokens and back ------------------------------------------------------ */
+
+/* Reads only the vocabulary of a GGUF file. */
+esp_status esp_vocab_open(const char *path, esp_vocab **ret_vocab, struct esp_err *err);
+void esp_vocab_close(esp_vocab *vocab); /* NULL is fine */
+uint32_t esp_vocab_n_tokens(const esp_vocab *vocab);
+
+/* Text in spans, tokenized as one text. Only in spans with `control` set can the text of a control
+ * token (<|im_end|>) become that token; user-defined tokens are always recognised. */
+struct esp_span {
+    const char *text;
+    size_t n_bytes;
+    bool control;
+};
+/* Writes at most cap ids and returns the number that the text has (call again with more room when it
+ * is larger), or a negative status. Nothing is added: no BOS, no EOS. */
+int64_t esp_tokenize(const esp_vocab *vocab, const struct esp_span *spans, size_t n_spans, uint32_t *ids,
+                     size_t cap, struct esp_err *err);
+/* The bytes of one token as they appear in running text: may be part of a character. Control tokens have
+ * no bytes unless `control` is set. Borrowed until the vocabulary is closed. Unknown id: NULL, 0. */
+const char *esp_token_bytes(const esp_vocab *vocab, uint32_t id, bool control, size_t *ret_n_bytes);
+/* Turns ids into text as the tokenizer's decoder does (joins, cleans up word pieces, drops the space
+ * that SPM adds in front). Same return as esp_tokenize, in bytes. */
+int64_t esp_detokenize(const esp_vocab *vocab, const uint32_t *ids, size_t n_ids, bool control, char *text,
+                       size_t cap);
+#define ESP_TOKEN_NONE UINT32_MAX
+uint32_t esp_vocab_bos(const esp_vocab *vocab); /* or ESP_TOKEN_NONE */
+uint32_t esp_vocab_eos(const esp_vocab *vocab);
+bool esp_vocab_adds_bos(const esp_vocab *vocab);
+bool esp_vocab_is_end(const esp_vocab *vocab, uint32_t id); /* ends an answer: eos, eot, … */
+/* A string of the model file ("tokenizer.chat_template"), or NULL. Borrowed. */
+const char *esp_vocab_meta(const esp_vocab *vocab, const char *key);
+
+/* ---- Grammars ---------------------------------------------------------------------------------- */
+
+/* kind: "schema" (JSON schema as source text), "regex" (full match), "choice" (JSON array of strings),
+ * "json" (any JSON object; text unused), "gbnf", "lark". options: a JSON object text with the names of
+ * the command `grammar check`, or NULL. Equal grammars are compiled once (cache by content, bounded in
+ * bytes). Refuses with ESP_EINVAL, ESP_EUNSUPPORTED, ESP_EUNSAT or ESP_ELIMIT; err->place is the JSON
+ * pointer, err->keyword the keyword. A grammar is immutable and refcounted; it must not outlive vocab. */
+esp_status esp_vocab_grammar(const esp_vocab *vocab, const char *kind, const char *text, size_t n_bytes,
+                             const char *options, esp_grammar **ret_grammar, struct esp_err *err);
+void esp_grammar_unref(esp_grammar *grammar); /* NULL is fine */
+/* JSON array of {"code","param","message"}; borrowed from the grammar. */
+const char *esp_grammar_warnings(const esp_grammar *grammar);
+
+/* ---- Engine ----------------------------------------------------------------------------------- */
+
+#define ESP_AUTO 0 /* for sizes and counts below: choose */
+
+struct esp_config {
+    const char *model_path;
+    const char *device;     /* "auto", "cpu" */
+    uint32_t n_ctx;         /* tokens a request may have; ESP_AUTO = the model's, at most 8,192 */
+    uint64_t kv_bytes;      /* ESP_AUTO = room for 4 full contexts, at most a quarter of free memory */
+    uint32_t n_threads;     /* ESP_AUTO = CPUs of this process */
+    uint32_t n_batch_max;   /* sequences that run at once; ESP_AUTO = 64 */
+    uint32_t prefill_chunk; /* prompt tokens per step; ESP_AUTO = 512 */
+    uint32_t n_queue_max;   /* waiting requests before ESP_EBUSY; ESP_AUTO = 1,024 */
+    bool cache_off;         /* never share or keep pages (for comparisons) */
+};
+
+/* Loads the model and starts the engine thread. Before anything large is allocated the memory plan is
+ * made; when it does not fit, ESP_ENOMEM with the exact shortfall. */
+esp_status esp_engine_open(const struct esp_config *config, esp_engine **ret_engine, struct esp_err *err);
+void esp_engine_close(esp_engine *engine); /* cancels what runs; NULL is fine */
+const esp_vocab *esp_engine_vocab(const esp_engine *engine);
+
+struct esp_engine_info {
+    const char *arch, *name, *device, *level; /* borrowed from the engine */
+    uint32_t n_ctx, n_ctx_model, n_vocab, n_layer, n_embd, n_threads, n_pages, page_tokens;
+    uint64_t plan_weights_bytes, plan_kv_bytes, plan_activation_bytes, plan_logit_bytes, plan_other_bytes;
+};
+void esp_engine_get_info(const esp_engine *engine, struct esp_engine_info *ret_info);
+
+struct esp_sampling {
+    float temperature; /* 0 = greedy */
+    float top_p, min_p;             /* 1 and 0 = off */
+    float repetition_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0 = off */
+    uint32_t top_k;    /* 0 = off */
+    uint64_t seed;
+    const uint32_t *bias_ids;
+    const float *bias;
+    uint32_t n_bias; /* at most 1,024 */
+    bool logprobs;
+    uint32_t n_top_logprobs; /* at most ESP_TOP_LOGPROBS_MAX */
+};
+struct esp_sampling esp_sampling_default(void); /* temperature 1, everything else off */
+
+struct esp_request {
+    const uint32_t *tokens; /* the full timeline so far, at least one */
+    uint32_t n_tokens;
+    uint32_t n_max;         /* tokens to generate; cut to what fits the context */
+    uint32_t n;             /* branches, 1 to 64; branch i draws with seed + i */
+    struct esp_sampling sampling;
+    esp_grammar *grammar;   /* or NULL; the engine takes its own reference */
+    const void *cache_salt; /* namespace; NULL = the shared one */
+    size_t cache_salt_bytes;
+    bool ignore_end;        /* go on past end tokens (benchmarks) */
+    void *user;             /* comes back in every event */
+};
+
+typedef uint64_t esp_request_id;
+/* Borrows the request until it returns. ESP_EINVAL (with err->place), ESP_ELIMIT when the prompt does not
+ * fit the context or the page pool (both numbers in the message), ESP_EBUSY when the queue is full. */
+esp_status esp_submit(esp_engine *engine, const struct esp_request *request, esp_request_id *ret_id,
+                      struct esp_err *err);
+/* Frees the request's pages at once; its last event is DONE with ESP_FINISH_CANCELLED. Unknown or finished
+ * ids are fine. */
+void esp_cancel(esp_engine *engine, esp_request_id id);
+
+enum esp_event_kind { ESP_EVENT_TOKEN, ESP_EVENT_DONE };
+enum esp_finish { ESP_FINISH_STOP, ESP_FINISH_LENGTH, ESP_FINISH_CANCELLED, ESP_FINISH_ERROR };
+struct esp_event {
+    enum esp_event_kind kind;
+    esp_request_id id;
+    uint32_t branch; /* 0 … n − 1; every branch ends with a DONE of its own */
+    void *user;
+    /* TOKEN: the end token itself gives no event */
+    uint32_t token;
+    float logprob;
+    uint32_t n_top;
+    uint32_t top_id[ESP_TOP_LOGPROBS_MAX];
+    float top_logprob[ESP_TOP_LOGPROBS_MAX];
+    /* DONE */
+    enum esp_finish finish;
+    uint32_t n_prompt, n_cached, n_generated;
+    int64_t queue_ns, ttft_ns, total_ns;
+    char error[256]; /* for ESP_FINISH_ERROR */
+};
+/* Waits up to timeout_ns (negative = for ever). False: nothing came. */
+bool esp_poll(esp_engine *engine, int64_t timeout_ns, struct esp_event *ret_event);
+/* Wakes a poll that waits; it returns false. */
+void esp_wake(esp_engine *engine);
+
+/* Runs a prompt through the model outside the cache and hands over the logits of every position, in order,
+ * from the engine's thread: visit(ctx, pos, logits[n_vocab]) returns false to stop. Waits for the end. */
+esp_status esp_logits(esp_engine *engine, const uint32_t *tokens, uint32_t n_tokens,
+                      bool (*visit)(void *ctx, uint32_t pos, const float *logits), void *ctx, struct esp_err *err);
+
+/* ---- Cache and counters ----------------------------------------------------------------------- */
+
+uint32_t esp_cache_flush(esp_engine *engine); /* drops unreferenced pages, returns their number */
+/* The tree as JSON text (the answer of GET /v1/cache), at most limit nodes. Free with esp_text_free. */
+esp_status esp_cache_dump(esp_engine *engine, uint32_t limit, char **ret_text, struct esp_err *err);
+void esp_text_free(char *text);
+
+#define ESP_HISTOGRAM_BUCKETS 20
+struct esp_histogram { /* bucket i counts values ≤ first · 2^i seconds; the last one counts all */
+    double first_s;
+    uint64_t bucket[ESP_HISTOGRAM_BUCKETS + 1];
+    double sum_s;
+    uint64_t n;
+};
+enum esp_page_kind { ESP_PAGES_FREE, ESP_PAGES_PRIVATE, ESP_PAGES_PENDING, ESP_PAGES_CACHED, ESP_PAGE_KINDS };
+struct esp_metrics {
+    uint64_t prompt_tokens_computed, prompt_tokens_cached, prompt_tokens_recomputed, generation_tokens;
+    uint64_t requests_running, requests_waiting;
+    uint64_t requests_finished[4]; /* by enum esp_finish */
+    uint64_t kv_pages[ESP_PAGE_KINDS], kv_pages_total, kv_pages_leased, kv_evicted_pages, preemptions;
+    struct esp_histogram ttft, inter_token, mask, compile, step;
+};
+void esp_get_metrics(esp_engine *engine, struct esp_metrics *ret_metrics); /* never waits for a step */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
