@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Builds and runs every test that this machine can run.
+#
+#   tests/run.sh [--sanitize] [meson test arguments, e.g. --suite unit]
+#
+# --sanitize uses a second build with AddressSanitizer and UBSan. The last line is
+# "N passed, N failed, N skipped", counting single tests, not programs.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/../examples/setup.sh"
+
+build=$root/build
+options=()
+if [ "${1:-}" = --sanitize ]; then
+    shift
+    build=$root/build-sanitize
+    options=(-Db_sanitize=address,undefined -Db_lundef=false)
+fi
+
+setup_build_packages
+setup_venv jsonschema==4.26.0 openai==3.57.0 pydantic==2.14.4 numpy jinja2==3.1.6
+setup_build "$build" "${options[@]}"
+setup_model
+setup_model_gemma
+
+cd "$root"
+status=0
+meson test -C "$build" --no-rebuild --num-processes 2 --print-errorlogs "$@" || status=$?
+"$root/.venv/bin/python" "$root/tests/count.py" "$build/meson-logs/testlog.json" || status=1
+exit "$status"
