@@ -1,0 +1,124 @@
+/* The program: options, the log sink, and the table of verbs. Everything else is in a verb's own file.
+ *
+ * Results go to stdout; log lines, as text or as JSON objects, to stderr. SIGPIPE is ignored so that a client
+ * or pipe that goes away is an error return and not the end of the process. Thread: main.
+ */
+#include <jansson.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "frontend/options.h"
+#include "runtime/base/cpu.h"
+#include "runtime/base/log.h"
+
+static const struct {
+    const char *name;
+    int (*run)(const struct esp_options *options);
+} verbs[] = {
+#ifdef HAVE_SERVE
+    {"serve", esp_verb_serve},
+#endif
+#ifdef HAVE_RUN
+    {"run", esp_verb_run},
+#endif
+#ifdef HAVE_BENCH
+    {"bench", esp_verb_bench},
+#endif
+#ifdef HAVE_GRAMMAR
+    {"grammar", esp_verb_grammar},
+#endif
+#ifdef HAVE_TOKENIZE
+    {"tokenize", esp_verb_tokenize},
+#endif
+#ifdef HAVE_RENDER
+    {"render", esp_verb_render},
+#endif
+#ifdef HAVE_INSPECT
+    {"inspect", esp_verb_inspect},
+#endif
+#ifdef HAVE_LOGITS
+    {"logits", esp_verb_logits},
+#endif
+#ifdef HAVE_PERPLEXITY
+    {"perplexity", esp_verb_perplexity},
+#endif
+    {NULL, NULL},
+};
+
+static const char *const level_names[] = {"error", "warn", "info", "debug"};
+
+static void sink_text(enum esp_log_level level, const char *topic, const char *text)
+{
+    if (level <= ESP_LOG_WARN) {
+        fprintf(stderr, "espalier: %s: %s: %s\n", level_names[level], topic, text);
+    } else {
+        fprintf(stderr, "espalier: %s: %s\n", topic, text);
+    }
+}
+
+static void sink_json(enum esp_log_level level, const char *topic, const char *text)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    json_t *line = json_pack("{s:f,s:s,s:s,s:s}", "time", (double)now.tv_sec + (double)now.tv_nsec / 1e9, "level",
+                             level_names[level], "topic", topic, "message", text);
+    char *dump = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(16));
+    if (dump != NULL) {
+        fprintf(stderr, "%s\n", dump);
+    } else { /* text that is no UTF-8 cannot be a JSON string */
+        fprintf(stderr, "{\"level\":\"%s\",\"topic\":\"log\",\"message\":\"a line that is not UTF-8\"}\n",
+                level_names[level]);
+    }
+    free(dump); /* jansson's own allocation */
+    json_decref(line);
+}
+
+static enum esp_log_level level_of(const char *name)
+{
+    for (int level = ESP_LOG_ERROR; level < ESP_LOG_DEBUG; level++) {
+        if (strcmp(name, level_names[level]) == 0) {
+            return (enum esp_log_level)level;
+        }
+    }
+    return ESP_LOG_DEBUG;
+}
+
+static void mask_cpu(const char *name)
+{
+    for (int level = 0; level < ESP_CPU_LEVELS; level++) {
+        if (strcmp(name, esp_cpu_level_name((enum esp_cpu_level)level)) == 0) {
+            esp_cpu_level_mask((enum esp_cpu_level)level);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct esp_options options;
+    int status = ESP_EXIT_USAGE;
+    if (!esp_options_parse(argc, argv, &options, &status)) {
+        return status;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    esp_log_set(options.log_json ? sink_json : sink_text, level_of(options.log_level));
+    mask_cpu(options.cpu_level);
+    status = ESP_EXIT_FAILED;
+    bool found = false;
+    for (size_t idx = 0; verbs[idx].name != NULL; idx++) {
+        if (strcmp(verbs[idx].name, options.verb) == 0) {
+            status = verbs[idx].run(&options);
+            found = true;
+        }
+    }
+    if (!found) {
+        fprintf(stderr, "espalier: %s is not part of this build\n", options.verb);
+    }
+    esp_options_finish(&options);
+    if (fflush(stdout) != 0 && status == ESP_EXIT_DONE) {
+        fprintf(stderr, "espalier: standard output cannot be written\n");
+        status = ESP_EXIT_FAILED;
+    }
+    return status;
+}
