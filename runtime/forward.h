@@ -23,7 +23,8 @@ struct esp_batch {
 };
 
 struct esp_forward;
-/* Exact device bytes that create will take: activations, and logits of n_logits_max rows. */
+/* Exact device bytes that create will take: returns those of the activations, *ret_logit_bytes (may be NULL)
+ * gets those of the logits of n_logits_max rows; create takes the sum of the two. */
 uint64_t esp_forward_bytes(const struct esp_hparams *hp, uint32_t n_rows_max, uint32_t n_logits_max,
                            uint64_t *ret_logit_bytes);
 /* kv: the page pool, esp_kv_page_bytes × n_pages of device memory. */

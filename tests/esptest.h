@@ -36,8 +36,8 @@ static struct {
 #define ESP_TEST_FAILED(text, ...)                                                                           \
     do {                                                                                                     \
         if (esp_test_state.n_failed++ < 20) {                                                                \
-            printf("# %s:%d: %s: ", __FILE__, __LINE__, text);                                               \
-            printf("" __VA_ARGS__);                                                                          \
+            printf("# %s:%d: %s:", __FILE__, __LINE__, text);                                                \
+            printf(" " __VA_ARGS__);                                                                         \
             printf("\n");                                                                                    \
         }                                                                                                    \
     } while (0)
