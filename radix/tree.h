@@ -20,6 +20,7 @@
  *
  * Eviction takes unreferenced leaves only, lowest class first, least recently used within a class.
  * A lease holds a reference on every node of its path, so a referenced set is closed upward.
+ * All memory is taken by create; only the byte strings of namespaces are allocated later (bounded).
  * Knows tokens, pages, namespaces; knows no tensors, text or HTTP.
  * Thread: the engine's. Ids are one-field structs so that the compiler refuses to mix them.
  */
@@ -30,11 +31,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/base/buf.h"
 #include "runtime/base/status.h"
 
 #define ESP_TREE_PAGE_TOKENS 16
 #define ESP_TREE_NAMESPACES_MAX 4096
+#define ESP_TREE_NAMESPACE_BYTES_MAX 4096 /* of all fields with their 8-byte lengths */
+#define ESP_TREE_PAGES_MAX (1u << 28)
+#define ESP_TREE_COPY_SCAN_MAX 64 /* children looked at for a partial match, most recently used first */
 
 struct esp_tree;
 
@@ -45,7 +48,7 @@ struct esp_node_id { /* index plus generation: a stale id is noticed, not follow
     uint32_t v;
     uint32_t generation;
 };
-struct esp_ns_id {
+struct esp_ns_id { /* slot and generation in one: after a slot is recycled the old id finds nothing */
     uint32_t v;
 };
 #define ESP_PAGE_NONE ((struct esp_page_id){UINT32_MAX})
@@ -76,13 +79,15 @@ struct esp_tree_stats {
     uint64_t hash_rejected_total; /* candidates whose hash matched and tokens or parent did not */
 };
 
+/* ESP_EINVAL for a number out of range, ESP_ENOMEM. */
 esp_status esp_tree_create(const struct esp_tree_config *config, struct esp_tree **ret_tree, struct esp_err *err);
 void esp_tree_destroy(struct esp_tree *tree); /* NULL is fine */
 size_t esp_tree_bytes(uint32_t n_pages);      /* host memory that create takes */
 
 /* A namespace is the exact list of byte fields (model, adapter, KV type, salt …); each is hashed and
  * stored with its length, so ("ab","c") is not ("a","bc"). ESP_ELIMIT when all slots are in use by
- * namespaces that still have nodes; idle ones are recycled. */
+ * namespaces that still have nodes, or the fields are too long; idle ones are recycled, the longest
+ * unasked-for first. Ask for the id at each match: an id that was recycled matches nothing. */
 struct esp_field {
     const void *data;
     size_t n_bytes;
@@ -98,17 +103,23 @@ struct esp_match {
     struct esp_node_id last;      /* deepest found node, ESP_NODE_NONE when n_pages == 0 */
     struct esp_page_id copy_page; /* cached child of the last node that shares the next tokens … */
     uint32_t n_copy_tokens;       /* … this many (0 = none), only when n_cached == n_pages */
+    struct esp_node_id copy_node; /* the node of copy_page: lease it until the copy is done, or the
+                                   * alloc in between may evict it */
 };
 /* Looks for the longest prefix of tokens[0 … n_tokens), using at most n_tokens_max of them (a caller
- * passes n_tokens − 1: one token is always computed). Changes nothing but last-use times. */
+ * passes n_tokens − 1: one token is always computed). Changes nothing but last-use times.
+ * O(pages found): the partial match looks at ESP_TREE_COPY_SCAN_MAX children at most, so that
+ * thousands of tickets behind one policy cost no more than 64 (what is lost is under one page). */
 void esp_tree_match(struct esp_tree *tree, struct esp_ns_id ns, const uint32_t *tokens, uint32_t n_tokens_max,
                     struct esp_match *ret_match);
 
 /* Takes one reference on `node` and every ancestor. Writes their pages, root side first, to
- * ret_pages[0 … depth). */
+ * ret_pages[0 … depth); NULL when they are not wanted. */
 void esp_tree_lease(struct esp_tree *tree, struct esp_node_id node, struct esp_page_id *ret_pages);
 /* Gives the references back and sets the class of the nodes that become unreferenced (never lower
- * than another live use asks: the highest class given since the last lease stays). */
+ * than another live use asks: the highest class given since the node was last unreferenced stays).
+ * To let only the tail of an answer go first: lease the last prompt node, release the deepest node as
+ * ESP_CLASS_TAIL, then release the last prompt node as ESP_CLASS_NORMAL. */
 void esp_tree_release(struct esp_tree *tree, struct esp_node_id node, enum esp_evict_class class);
 
 /* n private pages, evicting unreferenced leaves when the free list is short. All or nothing:
@@ -123,11 +134,13 @@ uint32_t esp_tree_available(const struct esp_tree *tree);
  * holds one on the child instead. writer 0: the page is complete (cached); else it is pending and
  * will be written by that owner.
  * When an equal child exists already, *ret_node is that one, the caller's page stays private, and
- * *ret_existed is true: if the child is cached the caller may use its page and free his own. */
+ * *ret_existed is true: if the child is cached the caller may use its page and free his own.
+ * A complete page goes under a complete parent only. ESP_ESTATE: the namespace was recycled meanwhile
+ * (only possible with parent ESP_NODE_NONE); the page stays private. Nothing else fails. */
 esp_status esp_tree_insert(struct esp_tree *tree, struct esp_ns_id ns, struct esp_node_id parent,
                            const uint32_t tokens[ESP_TREE_PAGE_TOKENS], struct esp_page_id page, uint64_t writer,
                            struct esp_node_id *ret_node, bool *ret_existed);
-/* pending → cached. */
+/* pending → cached; root side first, since below a pending node nothing is cached. */
 void esp_tree_publish(struct esp_tree *tree, struct esp_node_id node);
 /* Who writes a pending node: an owner's number, 0 = nobody. When the writer is cancelled or preempted it
  * gives its pending nodes up (disown: every pending node from `node` upward that has this writer) and
@@ -144,15 +157,16 @@ enum esp_page_state esp_tree_node_state(const struct esp_tree *tree, struct esp_
 struct esp_page_id esp_tree_node_page(const struct esp_tree *tree, struct esp_node_id node);
 struct esp_node_id esp_tree_node_parent(const struct esp_tree *tree, struct esp_node_id node);
 
-/* Drops every unreferenced cached node; returns the pages freed. */
+/* Drops every unreferenced cached node; returns the pages freed (not counted as evicted). */
 uint32_t esp_tree_flush(struct esp_tree *tree);
 void esp_tree_get_stats(const struct esp_tree *tree, struct esp_tree_stats *ret_stats);
-/* Advances the tree's notion of time (nanoseconds, monotonic), used for last use and ages. */
+/* Advances the tree's notion of time (nanoseconds), used for last use and ages. An earlier time than
+ * the present one is ignored: a clock that jumps back changes no order. */
 void esp_tree_set_now(struct esp_tree *tree, int64_t now_ns);
 
 /* Walks everything and checks every invariant: page states and counts, free list, refs closed upward,
  * parent/child/hash links, sibling tokens different, LRU lists. False and a reason on the first
- * break. O(n); for tests and debug builds. */
+ * break. O(n), allocates nothing; for tests and debug builds. */
 bool esp_tree_check(const struct esp_tree *tree, char *ret_reason, size_t reason_bytes);
 
 /* One node for listings; visit returns false to stop. Depth first, children by last use. */

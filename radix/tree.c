@@ -1,0 +1,350 @@
+/* Life of nodes: creation, leases, entering and leaving the tree, pending pages.
+ *
+ * A lease on a node counts one reference on it and on each ancestor, so parent refs ≥ sum of the
+ * children's. A pending node has references (its writer's or a waiting twin's); without any it leaves
+ * at once. Below a pending node nothing is cached. Thread: the engine's. Allocates in create only.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "radix/internal.h"
+#include "runtime/base/alloc.h"
+
+static uint32_t n_buckets_for(uint32_t n_pages)
+{
+    uint32_t n = 16;
+    while (n < 2 * n_pages) {
+        n *= 2;
+    }
+    return n;
+}
+
+static struct esp_tree_hash mask_of(unsigned bits)
+{
+    struct esp_tree_hash mask = {UINT64_MAX, UINT64_MAX};
+    if (bits <= 64) {
+        mask.high = 0;
+        mask.low >>= 64 - bits;
+    } else {
+        mask.high >>= 128 - bits;
+    }
+    return mask;
+}
+
+size_t esp_tree_bytes(uint32_t n_pages)
+{
+    return sizeof(struct esp_tree) + (size_t)n_pages * sizeof(struct esp_tree_node) +
+           (size_t)n_buckets_for(n_pages) * sizeof(uint32_t) +
+           ESP_TREE_NAMESPACES_MAX * sizeof(struct esp_tree_ns) + ESP_TREE_NS_BUCKETS * sizeof(uint32_t);
+}
+
+static void fill_pool(struct esp_tree *tree)
+{
+    for (uint32_t idx = tree->n_pages; idx-- > 0;) {
+        tree->nodes[idx].list = ESP_TREE_LIST_NONE;
+        esp_tree_list_add(tree, ESP_TREE_LIST_FREE, idx);
+    }
+    tree->n_in_state[ESP_PAGE_FREE] = tree->n_pages;
+}
+
+esp_status esp_tree_create(const struct esp_tree_config *config, struct esp_tree **ret_tree, struct esp_err *err)
+{
+    if (config->n_pages == 0 || config->n_pages > ESP_TREE_PAGES_MAX) {
+        return esp_fail(err, ESP_EINVAL, "%u pages: a tree has 1 to %u", config->n_pages, ESP_TREE_PAGES_MAX);
+    }
+    if (config->hash_bits == 0 || config->hash_bits > 128) {
+        return esp_fail(err, ESP_EINVAL, "%u hash bits: 1 to 128 are possible", config->hash_bits);
+    }
+    struct esp_tree *tree = esp_calloc(ESP_TAG_TREE, 1, sizeof *tree);
+    if (tree == NULL) {
+        goto fail;
+    }
+    uint32_t n_buckets = n_buckets_for(config->n_pages);
+    tree->n_pages = config->n_pages;
+    tree->bucket_mask = n_buckets - 1;
+    tree->seed = config->seed;
+    tree->hash_mask = mask_of(config->hash_bits);
+    tree->nodes = esp_calloc(ESP_TAG_TREE, config->n_pages, sizeof *tree->nodes);
+    tree->buckets = esp_calloc(ESP_TAG_TREE, n_buckets, sizeof *tree->buckets);
+    tree->spaces = esp_calloc(ESP_TAG_TREE, ESP_TREE_NAMESPACES_MAX, sizeof *tree->spaces);
+    tree->space_buckets = esp_calloc(ESP_TAG_TREE, ESP_TREE_NS_BUCKETS, sizeof *tree->space_buckets);
+    if (tree->nodes == NULL || tree->buckets == NULL || tree->spaces == NULL || tree->space_buckets == NULL) {
+        goto fail;
+    }
+    memset(tree->buckets, 0xff, (size_t)n_buckets * sizeof *tree->buckets);
+    memset(tree->space_buckets, 0xff, ESP_TREE_NS_BUCKETS * sizeof *tree->space_buckets);
+    for (int list = 0; list < ESP_TREE_LISTS; list++) {
+        tree->lists[list] = (struct esp_tree_list){ESP_TREE_NIL, ESP_TREE_NIL, 0};
+    }
+    fill_pool(tree);
+    *ret_tree = tree;
+    return ESP_OK;
+fail:
+    esp_tree_destroy(tree);
+    return esp_fail(err, ESP_ENOMEM, "out of memory for a tree of %u pages", config->n_pages);
+}
+
+void esp_tree_destroy(struct esp_tree *tree)
+{
+    if (tree == NULL) {
+        return;
+    }
+    esp_tree_ns_finish(tree);
+    esp_free(tree->space_buckets);
+    esp_free(tree->spaces);
+    esp_free(tree->buckets);
+    esp_free(tree->nodes);
+    esp_free(tree);
+}
+
+bool esp_tree_node_alive(const struct esp_tree *tree, struct esp_node_id node)
+{
+    if (node.v >= tree->n_pages || tree->nodes[node.v].generation != node.generation) {
+        return false;
+    }
+    return tree->nodes[node.v].state == ESP_PAGE_PENDING || tree->nodes[node.v].state == ESP_PAGE_CACHED;
+}
+
+static struct esp_tree_node *node_of(const struct esp_tree *tree, struct esp_node_id node)
+{
+    assert(esp_tree_node_alive(tree, node));
+    return &tree->nodes[node.v];
+}
+
+static struct esp_node_id id_of(const struct esp_tree *tree, uint32_t idx)
+{
+    return idx == ESP_TREE_NIL ? ESP_NODE_NONE : (struct esp_node_id){idx, tree->nodes[idx].generation};
+}
+
+enum esp_page_state esp_tree_node_state(const struct esp_tree *tree, struct esp_node_id node)
+{
+    return (enum esp_page_state)node_of(tree, node)->state;
+}
+
+struct esp_page_id esp_tree_node_page(const struct esp_tree *tree, struct esp_node_id node)
+{
+    assert(esp_tree_node_alive(tree, node));
+    return (struct esp_page_id){node.v};
+}
+
+struct esp_node_id esp_tree_node_parent(const struct esp_tree *tree, struct esp_node_id node)
+{
+    return id_of(tree, node_of(tree, node)->parent);
+}
+
+uint64_t esp_tree_node_writer(const struct esp_tree *tree, struct esp_node_id node)
+{
+    return node_of(tree, node)->writer;
+}
+
+static void ref_add(struct esp_tree *tree, uint32_t idx)
+{
+    struct esp_tree_node *node = &tree->nodes[idx];
+    if (node->refs++ == 0) {
+        tree->n_referenced++;
+        esp_tree_evictable_remove(tree, idx);
+        node->class = ESP_CLASS_TAIL;
+    }
+    esp_tree_touch(tree, idx);
+}
+
+void esp_tree_lease(struct esp_tree *tree, struct esp_node_id node, struct esp_page_id *ret_pages)
+{
+    uint32_t depth = node_of(tree, node)->depth;
+    for (uint32_t idx = node.v; idx != ESP_TREE_NIL; idx = tree->nodes[idx].parent) {
+        ref_add(tree, idx);
+        if (ret_pages != NULL) {
+            ret_pages[--depth].v = idx;
+        }
+    }
+}
+
+void esp_tree_release(struct esp_tree *tree, struct esp_node_id node, enum esp_evict_class class)
+{
+    assert(esp_tree_node_alive(tree, node) && class < ESP_CLASSES);
+    uint32_t parent;
+    for (uint32_t idx = node.v; idx != ESP_TREE_NIL; idx = parent) {
+        struct esp_tree_node *at = &tree->nodes[idx];
+        parent = at->parent;
+        assert(at->refs > 0);
+        if (at->class < class) {
+            at->class = (uint8_t)class;
+        }
+        esp_tree_touch(tree, idx);
+        if (--at->refs == 0) {
+            tree->n_referenced--;
+            if (at->state == ESP_PAGE_PENDING) {
+                esp_tree_leave(tree, idx);
+            } else {
+                esp_tree_evictable_add(tree, idx);
+            }
+        }
+    }
+}
+
+static uint32_t *child_head_of(struct esp_tree *tree, uint32_t ns, uint32_t parent)
+{
+    return parent == ESP_TREE_NIL ? &tree->spaces[ns].child_head : &tree->nodes[parent].child_head;
+}
+
+/* Links a private page into the tree as a node with one reference. */
+static void enter(struct esp_tree *tree, uint32_t ns, uint32_t parent, struct esp_tree_hash hash, uint32_t idx)
+{
+    struct esp_tree_node *node = &tree->nodes[idx];
+    uint32_t *bucket = &tree->buckets[hash.low & tree->bucket_mask];
+    uint32_t *head = child_head_of(tree, ns, parent);
+    node->hash = hash;
+    node->hash_next = *bucket;
+    *bucket = idx;
+    node->ns = ns;
+    node->parent = parent;
+    node->depth = 1;
+    node->child_head = ESP_TREE_NIL;
+    node->sibling_prev = ESP_TREE_NIL;
+    node->sibling_next = *head;
+    if (*head != ESP_TREE_NIL) {
+        tree->nodes[*head].sibling_prev = idx;
+    }
+    *head = idx;
+    if (parent != ESP_TREE_NIL) {
+        tree->nodes[parent].n_children++;
+        node->depth = tree->nodes[parent].depth + 1;
+    }
+    tree->spaces[ns].n_nodes++;
+    node->class = ESP_CLASS_TAIL;
+    node->refs = 1;
+    tree->n_referenced++;
+    esp_tree_touch(tree, idx);
+}
+
+void esp_tree_leave(struct esp_tree *tree, uint32_t idx)
+{
+    struct esp_tree_node *node = &tree->nodes[idx];
+    assert(node->refs == 0 && node->child_head == ESP_TREE_NIL && node->list == ESP_TREE_LIST_NONE);
+    uint32_t *link = &tree->buckets[node->hash.low & tree->bucket_mask];
+    while (*link != idx) {
+        link = &tree->nodes[*link].hash_next;
+    }
+    *link = node->hash_next;
+    if (node->sibling_prev == ESP_TREE_NIL) {
+        *child_head_of(tree, node->ns, node->parent) = node->sibling_next;
+    } else {
+        tree->nodes[node->sibling_prev].sibling_next = node->sibling_next;
+    }
+    if (node->sibling_next != ESP_TREE_NIL) {
+        tree->nodes[node->sibling_next].sibling_prev = node->sibling_prev;
+    }
+    if (node->parent != ESP_TREE_NIL) {
+        tree->nodes[node->parent].n_children--;
+    }
+    tree->spaces[node->ns].n_nodes--;
+    node->generation++;
+    esp_tree_page_free(tree, idx);
+}
+
+esp_status esp_tree_insert(struct esp_tree *tree, struct esp_ns_id ns, struct esp_node_id parent,
+                           const uint32_t tokens[ESP_TREE_PAGE_TOKENS], struct esp_page_id page, uint64_t writer,
+                           struct esp_node_id *ret_node, bool *ret_existed)
+{
+    assert(page.v < tree->n_pages && tree->nodes[page.v].state == ESP_PAGE_PRIVATE);
+    const struct esp_tree_ns *space = esp_tree_ns_slot(tree, ns);
+    if (space == NULL) {
+        return ESP_ESTATE;
+    }
+    uint32_t slot = (uint32_t)(space - tree->spaces);
+    struct esp_tree_hash hash = space->hash;
+    if (parent.v != ESP_TREE_NIL) {
+        const struct esp_tree_node *above = node_of(tree, parent);
+        assert(above->ns == slot && above->refs > 0);
+        assert(writer != 0 || above->state == ESP_PAGE_CACHED);
+        hash = above->hash;
+    }
+    hash = esp_tree_hash_page(tree, hash, tokens);
+    uint32_t found = esp_tree_find_child(tree, slot, parent.v, hash, tokens, &tree->hash_rejected_total);
+    *ret_existed = found != ESP_TREE_NIL;
+    if (found != ESP_TREE_NIL) {
+        ref_add(tree, found);
+        *ret_node = id_of(tree, found);
+        return ESP_OK;
+    }
+    memcpy(tree->nodes[page.v].tokens, tokens, sizeof tree->nodes[page.v].tokens);
+    tree->nodes[page.v].writer = writer;
+    esp_tree_page_set(tree, page.v, writer == 0 ? ESP_PAGE_CACHED : ESP_PAGE_PENDING);
+    enter(tree, slot, parent.v, hash, page.v);
+    *ret_node = id_of(tree, page.v);
+    return ESP_OK;
+}
+
+void esp_tree_publish(struct esp_tree *tree, struct esp_node_id node)
+{
+    struct esp_tree_node *at = node_of(tree, node);
+    assert(at->state == ESP_PAGE_PENDING);
+    assert(at->parent == ESP_TREE_NIL || tree->nodes[at->parent].state == ESP_PAGE_CACHED);
+    at->writer = 0;
+    esp_tree_page_set(tree, node.v, ESP_PAGE_CACHED);
+}
+
+void esp_tree_disown(struct esp_tree *tree, struct esp_node_id node, uint64_t writer)
+{
+    assert(esp_tree_node_alive(tree, node) && writer != 0);
+    for (uint32_t idx = node.v; idx != ESP_TREE_NIL; idx = tree->nodes[idx].parent) {
+        struct esp_tree_node *at = &tree->nodes[idx];
+        if (at->state != ESP_PAGE_PENDING) {
+            return; /* above a cached node everything is cached */
+        }
+        if (at->writer == writer) {
+            at->writer = 0;
+        }
+    }
+}
+
+void esp_tree_claim(struct esp_tree *tree, struct esp_node_id node, uint64_t writer)
+{
+    struct esp_tree_node *at = node_of(tree, node);
+    assert(at->state == ESP_PAGE_PENDING && at->writer == 0 && writer != 0);
+    at->writer = writer;
+}
+
+static void view_of(const struct esp_tree *tree, uint32_t idx, struct esp_node_view *ret_view)
+{
+    const struct esp_tree_node *node = &tree->nodes[idx];
+    *ret_view = (struct esp_node_view){
+        .id = id_of(tree, idx),
+        .parent = id_of(tree, node->parent),
+        .ns = esp_tree_ns_id(tree, node->ns),
+        .tokens = node->tokens,
+        .page = {idx},
+        .refs = node->refs,
+        .depth = node->depth,
+        .n_children = node->n_children,
+        .class = (enum esp_evict_class)node->class,
+        .state = (enum esp_page_state)node->state,
+        .age_ns = tree->now_ns - node->used_ns,
+    };
+}
+
+/* The node after idx, depth first, within its namespace. */
+static uint32_t next_of(const struct esp_tree *tree, uint32_t idx)
+{
+    if (tree->nodes[idx].child_head != ESP_TREE_NIL) {
+        return tree->nodes[idx].child_head;
+    }
+    while (idx != ESP_TREE_NIL && tree->nodes[idx].sibling_next == ESP_TREE_NIL) {
+        idx = tree->nodes[idx].parent;
+    }
+    return idx == ESP_TREE_NIL ? ESP_TREE_NIL : tree->nodes[idx].sibling_next;
+}
+
+void esp_tree_visit(const struct esp_tree *tree, bool (*visit)(void *ctx, const struct esp_node_view *node),
+                    void *ctx)
+{
+    for (uint32_t slot = 0; slot < tree->n_spaces; slot++) {
+        for (uint32_t idx = tree->spaces[slot].child_head; idx != ESP_TREE_NIL; idx = next_of(tree, idx)) {
+            struct esp_node_view view;
+            view_of(tree, idx, &view);
+            if (!visit(ctx, &view)) {
+                return;
+            }
+        }
+    }
+}

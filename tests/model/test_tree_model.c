@@ -1,0 +1,495 @@
+/* The tree against a naive twin: random operations, the walker after each.
+ *
+ * The twin keeps each known page as the whole token string from its namespace on, in a plain array, and
+ * answers by comparing strings; it predicts matches, partial matches, refusals, and which pages an
+ * allocation evicts. Its only shared idea with the tree is the order in which uses happen.
+ * usage: test_tree_model [--seed N]; ESPALIER_MODEL_OPS=N changes the number of operations (10^6).
+ */
+#include "radix/tree.h"
+#include "runtime/base/alloc.h"
+#include "tests/esptest.h"
+
+enum { PAGES_MAX = 300, DEPTH_MAX = 7, LEASES_MAX = 24, SPACES = 3, ALPHABET = 5, P = ESP_TREE_PAGE_TOKENS };
+
+struct twin_node {
+    bool used;
+    uint32_t space, depth;
+    uint32_t tokens[DEPTH_MAX * P]; /* depth pages of them */
+    uint32_t refs, class;
+    uint64_t writer, seq;
+    bool cached;
+    struct esp_node_id id;
+};
+
+struct twin_lease {
+    int node; /* index in twin nodes */
+    uint64_t owner;
+};
+
+static struct {
+    struct esp_tree *tree;
+    uint32_t n_pages, n_private, n_leases;
+    struct twin_node nodes[PAGES_MAX];
+    struct esp_page_id private[PAGES_MAX];
+    struct twin_lease leases[LEASES_MAX];
+    struct esp_ns_id spaces[SPACES];
+    uint64_t seq, next_owner, evicted;
+    int64_t now_ns;
+} w;
+
+static uint32_t below(uint32_t n)
+{
+    return (uint32_t)esp_rng_below(&esp_test_state.rng, n);
+}
+
+/* Pages of an alphabet chosen so that letters share 0, 3, 3, 15 and 15 first tokens with letter 0. */
+static void letter(uint32_t which, uint32_t *out)
+{
+    static const uint32_t shared[ALPHABET] = {16, 0, 3, 15, 15};
+    for (uint32_t idx = 0; idx < P; idx++) {
+        out[idx] = idx < shared[which] ? 100 + idx : 1000 * which + idx;
+    }
+}
+
+static uint32_t random_text(uint32_t *out)
+{
+    uint32_t n_pages = 1 + below(DEPTH_MAX);
+    for (uint32_t idx = 0; idx < n_pages; idx++) {
+        letter(below(3) == 0 ? below(ALPHABET) : 0, out + idx * P);
+    }
+    return n_pages * P - below(P);
+}
+
+static int twin_find(uint32_t space, const uint32_t *tokens, uint32_t depth)
+{
+    for (int idx = 0; idx < PAGES_MAX; idx++) {
+        const struct twin_node *node = &w.nodes[idx];
+        if (node->used && node->space == space && node->depth == depth &&
+            memcmp(node->tokens, tokens, depth * P * sizeof *tokens) == 0) {
+            return idx;
+        }
+    }
+    return -1;
+}
+
+static int twin_parent(int at)
+{
+    const struct twin_node *node = &w.nodes[at];
+    return node->depth == 1 ? -1 : twin_find(node->space, node->tokens, node->depth - 1);
+}
+
+static bool twin_is_leaf(int at)
+{
+    const struct twin_node *node = &w.nodes[at];
+    for (int idx = 0; idx < PAGES_MAX; idx++) {
+        const struct twin_node *other = &w.nodes[idx];
+        if (other->used && other->space == node->space && other->depth == node->depth + 1 &&
+            memcmp(other->tokens, node->tokens, node->depth * P * sizeof *node->tokens) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void twin_use_path(int at)
+{
+    for (; at >= 0; at = twin_parent(at)) {
+        w.nodes[at].seq = ++w.seq;
+    }
+}
+
+static uint32_t twin_evictable(void)
+{
+    uint32_t n = 0;
+    for (int idx = 0; idx < PAGES_MAX; idx++) {
+        n += w.nodes[idx].used && w.nodes[idx].cached && w.nodes[idx].refs == 0;
+    }
+    return n;
+}
+
+static uint32_t twin_count(void)
+{
+    uint32_t n = 0;
+    for (int idx = 0; idx < PAGES_MAX; idx++) {
+        n += w.nodes[idx].used;
+    }
+    return n;
+}
+
+/* Drops the leaf that has to go: unreferenced, lowest class, least recently used. */
+static void twin_evict_one(void)
+{
+    int best = -1;
+    for (int idx = 0; idx < PAGES_MAX; idx++) {
+        const struct twin_node *node = &w.nodes[idx];
+        if (!node->used || !node->cached || node->refs > 0 || !twin_is_leaf(idx)) {
+            continue;
+        }
+        if (best < 0 || node->class < w.nodes[best].class ||
+            (node->class == w.nodes[best].class && node->seq < w.nodes[best].seq)) {
+            best = idx;
+        }
+    }
+    REQUIRE(best >= 0, "the twin has nothing to evict");
+    CHECK(!esp_tree_node_alive(w.tree, w.nodes[best].id), "page %u should have gone", w.nodes[best].id.v);
+    w.nodes[best].used = false;
+}
+
+/* The partial match the twin allows: the longest, the latest used among equals. */
+static int twin_copy(uint32_t space, const uint32_t *tokens, uint32_t depth, uint32_t n_left, uint32_t *ret_n)
+{
+    int best = -1;
+    *ret_n = 0;
+    for (int idx = 0; idx < PAGES_MAX; idx++) {
+        const struct twin_node *node = &w.nodes[idx];
+        if (!node->used || !node->cached || node->space != space || node->depth != depth + 1 ||
+            memcmp(node->tokens, tokens, depth * P * sizeof *tokens) != 0) {
+            continue;
+        }
+        uint32_t n = 0;
+        while (n < P && n < n_left && node->tokens[depth * P + n] == tokens[depth * P + n]) {
+            n++;
+        }
+        if (n > *ret_n || (n > 0 && n == *ret_n && node->seq > w.nodes[best].seq)) {
+            *ret_n = n;
+            best = idx;
+        }
+    }
+    return best;
+}
+
+/* Matches a random text in both; the index of the last node, or -1. */
+static int do_match(uint32_t *ret_space, bool *ret_is_cached)
+{
+    uint32_t tokens[DEPTH_MAX * P];
+    uint32_t n_tokens = random_text(tokens);
+    uint32_t space = below(SPACES);
+    struct esp_match match;
+    esp_tree_match(w.tree, w.spaces[space], tokens, n_tokens, &match);
+    uint32_t n_pages = 0, n_cached = 0;
+    int last = -1;
+    for (int at; (n_pages + 1) * P <= n_tokens && (at = twin_find(space, tokens, n_pages + 1)) >= 0; last = at) {
+        n_pages++;
+        n_cached += w.nodes[at].cached;
+    }
+    CHECK(match.n_pages == n_pages && match.n_cached == n_cached, "found %u/%u pages, twin %u/%u", match.n_cached,
+          match.n_pages, n_cached, n_pages);
+    struct esp_node_id want = last < 0 ? ESP_NODE_NONE : w.nodes[last].id;
+    CHECK(match.last.v == want.v && match.last.generation == want.generation, "last %u, twin %u", match.last.v,
+          want.v);
+    uint32_t n_copy = 0;
+    int copy = n_cached == n_pages ? twin_copy(space, tokens, n_pages, n_tokens - n_pages * P, &n_copy) : -1;
+    CHECK(match.n_copy_tokens == n_copy, "%u tokens to copy, twin %u", match.n_copy_tokens, n_copy);
+    CHECK(match.copy_node.v == (copy < 0 ? UINT32_MAX : w.nodes[copy].id.v), "copy of node %u", match.copy_node.v);
+    if (copy >= 0) {
+        w.nodes[copy].seq = ++w.seq;
+    }
+    twin_use_path(last);
+    *ret_space = space;
+    *ret_is_cached = n_cached == n_pages;
+    return last;
+}
+
+static void op_match(void)
+{
+    uint32_t space;
+    bool is_cached;
+    do_match(&space, &is_cached);
+}
+
+static void op_lease(void)
+{
+    uint32_t space;
+    bool is_cached;
+    int last = do_match(&space, &is_cached);
+    if (last < 0 || w.n_leases == LEASES_MAX) {
+        return;
+    }
+    struct esp_page_id pages[DEPTH_MAX];
+    esp_tree_lease(w.tree, w.nodes[last].id, pages);
+    for (int at = last; at >= 0; at = twin_parent(at)) {
+        struct twin_node *node = &w.nodes[at];
+        CHECK(pages[node->depth - 1].v == esp_tree_node_page(w.tree, node->id).v, "page at depth %u", node->depth);
+        node->class = node->refs == 0 ? 0 : node->class;
+        node->refs++;
+    }
+    twin_use_path(last);
+    w.leases[w.n_leases++] = (struct twin_lease){last, ++w.next_owner};
+}
+
+static void op_release(void)
+{
+    if (w.n_leases == 0) {
+        return;
+    }
+    uint32_t which = below(w.n_leases);
+    struct twin_lease lease = w.leases[which];
+    w.leases[which] = w.leases[--w.n_leases];
+    uint32_t class = below(ESP_CLASSES);
+    esp_tree_disown(w.tree, w.nodes[lease.node].id, lease.owner);
+    esp_tree_release(w.tree, w.nodes[lease.node].id, (enum esp_evict_class)class);
+    for (int at = lease.node, up; at >= 0; at = up) {
+        struct twin_node *node = &w.nodes[at];
+        up = twin_parent(at);
+        node->writer = node->writer == lease.owner ? 0 : node->writer;
+        node->class = class > node->class ? class : node->class;
+        node->seq = ++w.seq;
+        node->refs--;
+        node->used = node->refs > 0 || node->cached;
+        CHECK(esp_tree_node_alive(w.tree, node->id) == node->used, "node %u after release", node->id.v);
+    }
+}
+
+static void op_alloc(void)
+{
+    uint32_t n = below(below(8) == 0 ? w.n_pages + 2 : 6);
+    struct esp_page_id pages[PAGES_MAX + 2];
+    uint32_t n_free = w.n_pages - w.n_private - twin_count();
+    bool fits = n <= n_free + twin_evictable();
+    CHECK(esp_tree_available(w.tree) == n_free + twin_evictable(), "available");
+    esp_status status = esp_tree_alloc(w.tree, n, pages);
+    CHECK(status == (fits ? ESP_OK : ESP_EBUSY), "status %d for %u pages", status, n);
+    if (status != ESP_OK) {
+        return;
+    }
+    for (uint32_t idx = n_free; idx < n; idx++) {
+        twin_evict_one();
+        w.evicted++;
+    }
+    memcpy(w.private + w.n_private, pages, n * sizeof *pages);
+    w.n_private += n;
+}
+
+static void op_free_private(void)
+{
+    uint32_t n = below(below(4) == 0 ? w.n_private + 1 : w.n_private < 3 ? w.n_private + 1 : 3);
+    w.n_private -= n;
+    esp_tree_free_private(w.tree, w.private + w.n_private, n);
+}
+
+static int twin_room(void)
+{
+    int at = 0;
+    while (w.nodes[at].used) {
+        at++;
+    }
+    return at;
+}
+
+/* Enters the next page below a lease, or below the root with a new lease. */
+static void op_insert(void)
+{
+    bool is_below = w.n_leases > 0 && below(5) > 0;
+    if (w.n_private == 0 || (!is_below && w.n_leases == LEASES_MAX)) {
+        return;
+    }
+    struct twin_lease fresh = {-1, ++w.next_owner};
+    struct twin_lease *lease = is_below ? &w.leases[below(w.n_leases)] : &fresh;
+    int parent = lease->node;
+    struct twin_node next = {.used = true, .space = below(SPACES), .depth = 1};
+    if (parent >= 0) {
+        next = w.nodes[parent];
+        if (next.depth++ == DEPTH_MAX) {
+            return;
+        }
+    }
+    letter(below(3) == 0 ? below(ALPHABET) : 0, next.tokens + (next.depth - 1) * P);
+    bool may_be_cached = parent < 0 || w.nodes[parent].cached;
+    next.writer = may_be_cached && below(2) ? 0 : lease->owner;
+    next.cached = next.writer == 0;
+    next.refs = next.class = 0;
+    bool existed = false;
+    struct esp_page_id page = w.private[w.n_private - 1];
+    esp_status status =
+        esp_tree_insert(w.tree, w.spaces[next.space], parent < 0 ? ESP_NODE_NONE : w.nodes[parent].id,
+                        next.tokens + (next.depth - 1) * P, page, next.writer, &next.id, &existed);
+    REQUIRE(status == ESP_OK, "insert %d", status);
+    int at = twin_find(next.space, next.tokens, next.depth);
+    CHECK(existed == (at >= 0), "existed %d", existed);
+    if (at < 0) {
+        at = twin_room();
+        w.nodes[at] = next;
+        w.n_private--;
+        CHECK(esp_tree_node_page(w.tree, next.id).v == page.v, "holds the page given");
+    }
+    CHECK(next.id.v == w.nodes[at].id.v && next.id.generation == w.nodes[at].id.generation, "which node");
+    w.nodes[at].class = w.nodes[at].refs == 0 ? 0 : w.nodes[at].class;
+    w.nodes[at].refs++;
+    w.nodes[at].seq = ++w.seq;
+    lease->node = at;
+    if (!is_below) {
+        w.leases[w.n_leases++] = *lease;
+    }
+}
+
+/* Publishes, claims or gives up a pending node of a lease. */
+static void op_pending(void)
+{
+    if (w.n_leases == 0) {
+        return;
+    }
+    const struct twin_lease *lease = &w.leases[below(w.n_leases)];
+    int first = -1; /* the pending node nearest to the root */
+    for (int at = lease->node; at >= 0 && !w.nodes[at].cached; at = twin_parent(at)) {
+        first = at;
+    }
+    if (first < 0) {
+        return;
+    }
+    struct twin_node *node = &w.nodes[first];
+    CHECK(esp_tree_node_writer(w.tree, node->id) == node->writer, "writer");
+    if (node->writer == 0) {
+        esp_tree_claim(w.tree, node->id, lease->owner);
+        node->writer = lease->owner;
+    } else if (below(3) > 0) {
+        esp_tree_publish(w.tree, node->id);
+        node->writer = 0;
+        node->cached = true;
+    } else {
+        esp_tree_disown(w.tree, w.nodes[lease->node].id, lease->owner);
+        for (int at = lease->node; at >= 0; at = twin_parent(at)) {
+            w.nodes[at].writer = w.nodes[at].writer == lease->owner ? 0 : w.nodes[at].writer;
+        }
+    }
+}
+
+static void op_flush(void)
+{
+    uint32_t want = twin_evictable();
+    CHECK(esp_tree_flush(w.tree) == want, "flushed");
+    for (uint32_t idx = 0; idx < want; idx++) {
+        twin_evict_one();
+    }
+}
+
+static void op_time(void)
+{
+    w.now_ns += below(1000);
+    esp_tree_set_now(w.tree, w.now_ns - (below(4) == 0 ? 500 : 0));
+}
+
+static bool visit_one(void *ctx, const struct esp_node_view *view)
+{
+    ++*(uint32_t *)ctx;
+    for (int idx = 0; idx < PAGES_MAX; idx++) {
+        const struct twin_node *node = &w.nodes[idx];
+        if (node->used && node->id.v == view->id.v) {
+            int parent = twin_parent(idx);
+            CHECK(node->depth == view->depth && node->refs == view->refs && node->class == view->class,
+                  "node %u", view->id.v);
+            CHECK(memcmp(view->tokens, node->tokens + (node->depth - 1) * P, P * sizeof(uint32_t)) == 0, "tokens");
+            CHECK((view->state == ESP_PAGE_CACHED) == node->cached, "state");
+            CHECK(view->parent.v == (parent < 0 ? UINT32_MAX : w.nodes[parent].id.v), "parent");
+            CHECK(view->ns.v == w.spaces[node->space].v, "namespace");
+            return true;
+        }
+    }
+    CHECK(false, "node %u is not known to the twin", view->id.v);
+    return false;
+}
+
+static void compare_all(void)
+{
+    uint32_t n = 0;
+    esp_tree_visit(w.tree, visit_one, &n);
+    CHECK(n == twin_count(), "%u nodes visited, twin has %u", n, twin_count());
+    struct esp_tree_stats stats;
+    esp_tree_get_stats(w.tree, &stats);
+    CHECK(stats.pages[ESP_PAGE_PRIVATE] == w.n_private, "private");
+    CHECK(stats.pages[ESP_PAGE_PENDING] + stats.pages[ESP_PAGE_CACHED] == n, "in the tree");
+    CHECK(stats.leased == n - twin_evictable() + w.n_private, "leased");
+    CHECK(stats.evicted_total == w.evicted, "evicted");
+}
+
+static void one_op(void)
+{
+    static void (*const ops[])(void) = {op_match,  op_match,  op_lease,  op_lease,  op_release, op_release, op_alloc,
+                                        op_alloc,  op_insert, op_insert, op_insert, op_insert,  op_insert,  op_pending,
+                                        op_pending, op_free_private, op_time};
+    if (below(400) == 0) {
+        op_flush();
+        return;
+    }
+    ops[below(sizeof ops / sizeof ops[0])]();
+}
+
+static void finish(void)
+{
+    while (w.n_leases > 0) {
+        op_release();
+    }
+    esp_tree_free_private(w.tree, w.private, w.n_private);
+    w.n_private = 0;
+    op_flush();
+    struct esp_tree_stats stats;
+    esp_tree_get_stats(w.tree, &stats);
+    CHECK(stats.pages[ESP_PAGE_FREE] == w.n_pages && stats.leased == 0, "all pages back");
+    esp_tree_destroy(w.tree);
+}
+
+static void run(uint32_t n_pages, unsigned hash_bits, uint32_t check_every, uint32_t share)
+{
+    memset(&w, 0, sizeof w);
+    const char *wanted = getenv("ESPALIER_MODEL_OPS");
+    uint64_t n_ops = (wanted == NULL ? 1000000 : strtoull(wanted, NULL, 0)) * share / 100;
+    struct esp_tree_config config = {.n_pages = n_pages, .seed = esp_test_state.seed, .hash_bits = hash_bits};
+    REQUIRE(esp_tree_create(&config, &w.tree, NULL) == ESP_OK, "create");
+    w.n_pages = n_pages;
+    for (uint32_t idx = 0; idx < SPACES; idx++) {
+        struct esp_field fields[2] = {{"salt", idx}, {"salt", 4 - idx}};
+        CHECK(esp_tree_namespace(w.tree, fields, 2, &w.spaces[idx], NULL) == ESP_OK, "namespace");
+    }
+    uint64_t n_calls = esp_alloc_calls();
+    for (uint64_t op = 0; op < n_ops && esp_test_state.n_failed == 0; op++) {
+        one_op();
+        char reason[160];
+        if (op % check_every == 0) {
+            CHECK(esp_tree_check(w.tree, reason, sizeof reason), "after operation %llu: %s", (unsigned long long)op,
+                  reason);
+        }
+        if (op % (16 * check_every) == 0) {
+            compare_all();
+        }
+    }
+    CHECK(esp_alloc_calls() == n_calls, "operations allocate nothing");
+    struct esp_tree_stats stats;
+    esp_tree_get_stats(w.tree, &stats);
+    CHECK(hash_bits == 128 ? stats.hash_rejected_total == 0 : stats.hash_rejected_total > 0 || n_ops < 1000,
+          "%llu collisions", (unsigned long long)stats.hash_rejected_total);
+    if (esp_test_state.n_failed == 0) {
+        finish();
+    }
+}
+
+static void test_tiny(void)
+{
+    run(1, 128, 1, 4);
+}
+
+static void test_small(void)
+{
+    run(8, 128, 1, 46);
+}
+
+static void test_small_colliding(void)
+{
+    run(12, 4, 1, 40);
+}
+
+static void test_one_hash_bit(void)
+{
+    run(24, 1, 1, 6);
+}
+
+static void test_large(void)
+{
+    run(PAGES_MAX, 128, 64, 2);
+}
+
+static void test_large_colliding(void)
+{
+    run(PAGES_MAX, 4, 64, 2);
+}
+
+ESP_TEST_MAIN(T(test_tiny), T(test_small), T(test_small_colliding), T(test_one_hash_bit), T(test_large),
+              T(test_large_colliding))
