@@ -21,7 +21,8 @@
  *   expf            esp_expf of kernels/ref/math.h: one fixed polynomial with fma, valid for
  *                   x ≤ 0 and for the ranges that silu, gelu need; vector code runs the same steps.
  *   quantise        a row is cut into groups of 32: amax = max |x|, d = amax / 127,
- *                   q = rint(x · (127 / amax)) (ties to even), d = 0 and q = 0 when amax == 0;
+ *                   q = rint(x · (127 / amax)) (ties to even; the product is cut to ±127, NaN to 127);
+ *                   d = 0 and q = 0 when amax < 2^-100 (NaN is not counted in amax);
  *                   s16[0..1] = the integer sums of q over each half, s = their sum.
  *   linear, integer types (every quantised type; weights w = scale·q − … as in the file)
  *                   Each output element starts at +0. For each group of 32 inputs in order k = 0, 1, …
@@ -193,7 +194,12 @@ struct esp_copy_pages_args {
 
 /* Sampling, a row at a time. Masked-out and biased logits never leave the device.
  * Order: penalties, bias, mask, then temperature 0 → highest logit (lowest id on a tie); else
- * top-k, softmax at temperature 1/T, top-p, min-p, and one draw with esp_rng_at(seed, pos). */
+ * top-k, softmax at temperature T, top-p (the fewest best tokens whose probabilities reach it, at least
+ * one), min-p (logit ≥ best + T · ln min_p), and one draw with esp_rng_at(seed, pos) over what is
+ * left, in order of id. Ties at a cut are kept by lowest id. Repetition: a positive logit is divided,
+ * another multiplied, once per distinct token; then presence once and frequency per occurrence are
+ * subtracted. Non-finite logits are cut to ±FLT_MAX, NaN to −FLT_MAX.
+ * More than 4,096 biases or n_ctx_max tokens of history are ESP_ELIMIT. */
 struct esp_sample_row {
     const float *logits;  /* [n_vocab] on the device; not changed */
     const uint64_t *mask; /* bit set = allowed; NULL = all. At least one bit is set */
