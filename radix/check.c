@@ -167,22 +167,34 @@ static bool check_below(struct walk *walk, uint32_t idx)
                   (unsigned long long)below.refs);
 }
 
-static bool check_page(struct walk *walk, uint32_t idx)
+/* First what a page says by itself, then its place, then what hangs below: the reason given is then
+ * nearest to the fault. */
+static bool check_pages(struct walk *walk)
 {
-    const struct esp_tree_node *node = &walk->tree->nodes[idx];
-    if (!check_state(walk, idx)) {
-        return false;
+    const struct esp_tree *tree = walk->tree;
+    for (uint32_t idx = 0; idx < tree->n_pages; idx++) {
+        if (!check_state(walk, idx)) {
+            return false;
+        }
+        const struct esp_tree_node *node = &tree->nodes[idx];
+        walk->n_in_state[node->state]++;
+        if (node->list < ESP_TREE_LISTS) {
+            walk->n_on_list[node->list]++;
+        }
+        walk->n_nodes += is_node(tree, idx);
+        walk->n_referenced += is_node(tree, idx) && node->refs > 0;
     }
-    walk->n_in_state[node->state]++;
-    if (node->list < ESP_TREE_LISTS) {
-        walk->n_on_list[node->list]++;
+    for (uint32_t idx = 0; idx < tree->n_pages; idx++) {
+        if (is_node(tree, idx) && !check_place(walk, idx)) {
+            return false;
+        }
     }
-    if (!is_node(walk->tree, idx)) {
-        return true;
+    for (uint32_t idx = 0; idx < tree->n_pages; idx++) {
+        if (is_node(tree, idx) && !check_below(walk, idx)) {
+            return false;
+        }
     }
-    walk->n_nodes++;
-    walk->n_referenced += node->refs > 0;
-    return check_place(walk, idx) && check_below(walk, idx);
+    return true;
 }
 
 /* Links both ways make each entry distinct; the count makes the list complete. */
@@ -218,6 +230,10 @@ static bool check_list(const struct walk *walk, uint8_t list)
 static bool check_space(struct walk *walk, uint32_t slot)
 {
     const struct esp_tree_ns *space = &walk->tree->spaces[slot];
+    struct esp_tree_hash hash = esp_tree_hash_bytes(walk->tree, space->bytes, space->n_bytes);
+    if (hash.low != space->hash.low || hash.high != space->hash.high) {
+        return broken(walk, "namespace slot %u: hash is not that of its bytes", slot);
+    }
     uint32_t found = esp_tree_ns_find(walk->tree, space->bytes, space->n_bytes, space->hash);
     if (found != slot) {
         return broken(walk, "namespace slot %u: its bytes lead elsewhere", slot);
@@ -286,13 +302,8 @@ static bool check_totals(const struct walk *walk)
 bool esp_tree_check(const struct esp_tree *tree, char *ret_reason, size_t reason_bytes)
 {
     struct walk walk = {.tree = tree, .reason = ret_reason, .reason_bytes = reason_bytes};
-    if (!check_buckets(&walk) || !check_space_buckets(&walk)) {
+    if (!check_buckets(&walk) || !check_space_buckets(&walk) || !check_pages(&walk)) {
         return false;
-    }
-    for (uint32_t idx = 0; idx < tree->n_pages; idx++) {
-        if (!check_page(&walk, idx)) {
-            return false;
-        }
     }
     for (uint32_t slot = 0; slot < tree->n_spaces; slot++) {
         if (!check_space(&walk, slot)) {

@@ -9,7 +9,7 @@
 #include "runtime/base/alloc.h"
 #include "tests/esptest.h"
 
-enum { PAGES_MAX = 300, DEPTH_MAX = 7, LEASES_MAX = 24, SPACES = 3, ALPHABET = 5, P = ESP_TREE_PAGE_TOKENS };
+enum { PAGES_MAX = 300, DEPTH_MAX = 7, LEASES_MAX = 24, SPACES = 3, ALPHABET = 5, DEAD = 64, P = ESP_TREE_PAGE_TOKENS };
 
 struct twin_node {
     bool used;
@@ -34,6 +34,8 @@ static struct {
     struct twin_lease leases[LEASES_MAX];
     struct esp_ns_id spaces[SPACES];
     uint64_t seq, next_owner, evicted;
+    struct esp_node_id dead[DEAD]; /* ids whose node left the tree */
+    uint32_t n_dead;
     int64_t now_ns;
 } w;
 
@@ -116,6 +118,12 @@ static uint32_t twin_count(void)
     return n;
 }
 
+static void twin_leaves(int at)
+{
+    w.nodes[at].used = false;
+    w.dead[w.n_dead++ % DEAD] = w.nodes[at].id;
+}
+
 /* Drops the leaf that has to go: unreferenced, lowest class, least recently used. */
 static void twin_evict_one(void)
 {
@@ -132,7 +140,7 @@ static void twin_evict_one(void)
     }
     REQUIRE(best >= 0, "the twin has nothing to evict");
     CHECK(!esp_tree_node_alive(w.tree, w.nodes[best].id), "page %u should have gone", w.nodes[best].id.v);
-    w.nodes[best].used = false;
+    twin_leaves(best);
 }
 
 /* The partial match the twin allows: the longest, the latest used among equals. */
@@ -235,8 +243,11 @@ static void op_release(void)
         node->class = class > node->class ? class : node->class;
         node->seq = ++w.seq;
         node->refs--;
-        node->used = node->refs > 0 || node->cached;
-        CHECK(esp_tree_node_alive(w.tree, node->id) == node->used, "node %u after release", node->id.v);
+        bool stays = node->refs > 0 || node->cached;
+        CHECK(esp_tree_node_alive(w.tree, node->id) == stays, "node %u after release", node->id.v);
+        if (!stays) {
+            twin_leaves(at);
+        }
     }
 }
 
@@ -393,6 +404,9 @@ static void compare_all(void)
     uint32_t n = 0;
     esp_tree_visit(w.tree, visit_one, &n);
     CHECK(n == twin_count(), "%u nodes visited, twin has %u", n, twin_count());
+    for (uint32_t idx = 0; idx < DEAD && idx < w.n_dead; idx++) {
+        CHECK(!esp_tree_node_alive(w.tree, w.dead[idx]), "node %u came back to life", w.dead[idx].v);
+    }
     struct esp_tree_stats stats;
     esp_tree_get_stats(w.tree, &stats);
     CHECK(stats.pages[ESP_PAGE_PRIVATE] == w.n_private, "private");
