@@ -1,8 +1,8 @@
 /* The tree under a byte string of operations: each byte or two is one call, in any order that the
  * contract of tree.h allows. Whatever the bytes say, the walker must be content and all pages return.
  *
- * A string is "config, then operations"; esp_fuzz_tree runs one. The test feeds it random strings and
- * the corpus below; a fuzzer's entry point would call the same function.
+ * A string is "config, then operations"; fuzz_tree runs one. The test feeds it random strings and
+ * short ones. ESPALIER_FUZZ_RUNS=N changes their number.
  */
 #include "radix/dump.h"
 #include "radix/tree.h"

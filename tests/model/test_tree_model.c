@@ -287,6 +287,25 @@ static int twin_room(void)
     return at;
 }
 
+/* The node that an insert below `parent` (-1 = root) would make: tokens, and whether it is complete. */
+static bool next_node(int parent, uint64_t owner, struct twin_node *ret_next)
+{
+    struct twin_node next = {.used = true, .space = below(SPACES), .depth = 1};
+    if (parent >= 0) {
+        next = w.nodes[parent];
+        if (next.depth++ == DEPTH_MAX) {
+            return false;
+        }
+    }
+    letter(below(3) == 0 ? below(ALPHABET) : 0, next.tokens + (next.depth - 1) * P);
+    bool may_be_cached = parent < 0 || w.nodes[parent].cached;
+    next.writer = may_be_cached && below(2) ? 0 : owner;
+    next.cached = next.writer == 0;
+    next.refs = next.class = 0;
+    *ret_next = next;
+    return true;
+}
+
 /* Enters the next page below a lease, or below the root with a new lease. */
 static void op_insert(void)
 {
@@ -297,18 +316,10 @@ static void op_insert(void)
     struct twin_lease fresh = {-1, ++w.next_owner};
     struct twin_lease *lease = is_below ? &w.leases[below(w.n_leases)] : &fresh;
     int parent = lease->node;
-    struct twin_node next = {.used = true, .space = below(SPACES), .depth = 1};
-    if (parent >= 0) {
-        next = w.nodes[parent];
-        if (next.depth++ == DEPTH_MAX) {
-            return;
-        }
+    struct twin_node next;
+    if (!next_node(parent, lease->owner, &next)) {
+        return;
     }
-    letter(below(3) == 0 ? below(ALPHABET) : 0, next.tokens + (next.depth - 1) * P);
-    bool may_be_cached = parent < 0 || w.nodes[parent].cached;
-    next.writer = may_be_cached && below(2) ? 0 : lease->owner;
-    next.cached = next.writer == 0;
-    next.refs = next.class = 0;
     bool existed = false;
     struct esp_page_id page = w.private[w.n_private - 1];
     esp_status status =
