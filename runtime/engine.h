@@ -17,16 +17,23 @@
 #include "runtime/forward.h"
 #include "runtime/tokenizer.h"
 
+#define ESP_ENGINE_BATCH_MAX 1024
+#define ESP_ENGINE_CHUNK_MAX 65536
+#define ESP_ENGINE_QUEUE_MAX 65536
+
 struct esp_engine_parts {
-    struct esp_model *model;   /* taken: destroyed with the engine, its device closed */
-    esp_vocab *vocab;          /* taken; NULL in tests: no end tokens but end_token */
+    struct esp_model *model;   /* taken: destroyed with the engine, its device closed; on failure the caller's */
+    esp_vocab *vocab;          /* likewise; NULL in tests: no end tokens but end_token */
     uint32_t end_token;        /* used when vocab is NULL; ESP_TOKEN_NONE = none */
     struct esp_clock clock;
     uint64_t tree_seed;
     unsigned tree_hash_bits;   /* 128 */
     uint32_t n_pages, n_ctx, n_batch_max, prefill_chunk, n_queue_max;
     bool cache_off;
+    struct esp_engine_info info; /* arch, name and plan as esp_engine_get_info gives them; strings are copied */
 };
+/* Host memory of the fixed tables that create takes, beside tree, batch arrays and device memory. */
+uint64_t esp_engine_bytes(uint64_t n_slots, uint32_t n_batch_max);
 /* No thread is started. */
 esp_status esp_engine_create(const struct esp_engine_parts *parts, esp_engine **ret_engine, struct esp_err *err);
 /* One step: takes what is in the inbox, plans, computes, publishes, emits. Returns false when there was nothing

@@ -1,0 +1,127 @@
+/* The calls of other threads: submit, cancel, poll, metrics. They touch the slots, the inbox, the events
+ * and the published counters, each under its own lock, and nothing of the engine thread's. No lock is
+ * held while another is taken, but slots_lock may be held while a job ends.
+ */
+#include <string.h>
+
+#include "runtime/engine_impl.h"
+
+struct esp_sampling esp_sampling_default(void)
+{
+    return (struct esp_sampling){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+}
+
+/* Puts the job in a free slot and gives it its id. */
+static esp_status take_slot(struct esp_engine *engine, struct esp_job *job, struct esp_err *err)
+{
+    esp_status status = ESP_EBUSY;
+    pthread_mutex_lock(&engine->slots_lock);
+    for (uint32_t i = 0; i < engine->n_slots && atomic_load(&engine->n_unadmitted) < engine->n_queue_max; i++) {
+        uint32_t at = (engine->slot_next + i) % engine->n_slots;
+        struct esp_slot *slot = &engine->slots[at];
+        if (slot->job == NULL) {
+            engine->slot_next = at + 1;
+            slot->generation++;
+            slot->cancelled = false;
+            slot->job = job;
+            job->id = (uint64_t)slot->generation << 32 | at;
+            atomic_fetch_add(&engine->n_unadmitted, 1);
+            status = ESP_OK;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&engine->slots_lock);
+    if (status != ESP_OK) {
+        esp_fail(err, status, "the queue of %u waiting requests is full", engine->n_queue_max);
+    }
+    return status;
+}
+
+void esp_engine_free_slot(struct esp_engine *engine, struct esp_job *job)
+{
+    struct esp_slot *slot = &engine->slots[(uint32_t)job->id];
+    pthread_mutex_lock(&engine->slots_lock);
+    if (slot->cancelled) {
+        slot->cancelled = false;
+        atomic_fetch_sub(&engine->n_cancels, 1);
+    }
+    slot->job = NULL;
+    pthread_mutex_unlock(&engine->slots_lock);
+    esp_job_destroy(job);
+}
+
+esp_status esp_submit(esp_engine *engine, const struct esp_request *request, esp_request_id *ret_id,
+                      struct esp_err *err)
+{
+    struct esp_job *job;
+    esp_status status = esp_job_create(request, &engine->limits, &job, err);
+    if (status != ESP_OK) {
+        return status;
+    }
+    job->submit_ns = esp_clock_now(&engine->clock);
+    status = take_slot(engine, job, err);
+    if (status != ESP_OK) {
+        esp_job_destroy(job);
+        return status;
+    }
+    esp_request_id id = job->id; /* once pushed, the job may end and be gone at any moment */
+    job->msg.kind = ESP_MSG_JOB;
+    esp_inbox_push(&engine->inbox, &job->msg);
+    *ret_id = id;
+    return ESP_OK;
+}
+
+void esp_cancel(esp_engine *engine, esp_request_id id)
+{
+    uint32_t at = (uint32_t)id;
+    bool ring = false;
+    pthread_mutex_lock(&engine->slots_lock);
+    if (at < engine->n_slots) {
+        struct esp_slot *slot = &engine->slots[at];
+        if (slot->job != NULL && slot->generation == (uint32_t)(id >> 32) && !slot->cancelled) {
+            slot->cancelled = true;
+            atomic_fetch_add(&engine->n_cancels, 1);
+            ring = true;
+        }
+    }
+    pthread_mutex_unlock(&engine->slots_lock);
+    if (ring) {
+        esp_inbox_ring(&engine->inbox);
+    }
+}
+
+bool esp_poll(esp_engine *engine, int64_t timeout_ns, struct esp_event *ret_event)
+{
+    struct esp_job *job = NULL;
+    bool room = false;
+    if (!esp_events_take(&engine->events, timeout_ns, ret_event, &room, &job)) {
+        return false;
+    }
+    if (job != NULL) {
+        esp_engine_free_slot(engine, job);
+    }
+    if (room) {
+        esp_inbox_ring(&engine->inbox);
+    }
+    return true;
+}
+
+void esp_wake(esp_engine *engine)
+{
+    esp_events_wake(&engine->events);
+}
+
+void esp_get_metrics(esp_engine *engine, struct esp_metrics *ret_metrics)
+{
+    esp_stats_read(&engine->stats, ret_metrics);
+}
+
+void esp_engine_get_info(const esp_engine *engine, struct esp_engine_info *ret_info)
+{
+    *ret_info = engine->info;
+}
+
+const esp_vocab *esp_engine_vocab(const esp_engine *engine)
+{
+    return engine->vocab;
+}

@@ -1,0 +1,85 @@
+/* The engine's own struct, shared by engine.c (life and steps), api.c (calls of other threads) and
+ * control.c (questions answered between two steps). Nothing else includes it.
+ */
+#ifndef ESP_RUNTIME_ENGINE_IMPL_H
+#define ESP_RUNTIME_ENGINE_IMPL_H
+
+#include <stdatomic.h>
+
+#include "runtime/batch.h"
+#include "runtime/engine.h"
+#include "runtime/events.h"
+#include "runtime/stats.h"
+
+/* Jobs that exist, by the low half of their id; the high half is the generation. Guarded by slots_lock. */
+struct esp_slot {
+    uint32_t generation;
+    bool cancelled;
+    struct esp_job *job; /* NULL = free */
+};
+
+/* A question to the engine thread; lives on the asker's stack. */
+struct esp_question {
+    struct esp_msg msg; /* first */
+    uint32_t n_flushed;
+    uint32_t limit;
+    struct esp_buf *text;
+    const uint32_t *tokens;
+    uint32_t n_tokens;
+    struct esp_page_id *pages; /* room for the pages of the tokens */
+    float *row;                /* [n_vocab] */
+    bool (*visit)(void *ctx, uint32_t pos, const float *logits);
+    void *ctx;
+    struct esp_err *err;
+    esp_status status;
+};
+
+struct esp_engine {
+    /* fixed after create */
+    struct esp_model *model;
+    esp_vocab *vocab;
+    uint32_t end_token;
+    uint32_t n_vocab; /* ids that may be sampled: no padding rows of the embedding */
+    struct esp_clock clock;
+    struct esp_engine_info info;
+    char arch[32], name[128], level[32];
+    struct esp_job_limits limits;
+    uint32_t n_queue_max, n_slots;
+
+    /* between threads */
+    struct esp_inbox inbox;
+    struct esp_events events;
+    struct esp_stats stats;
+    pthread_mutex_t slots_lock;
+    struct esp_slot *slots;
+    uint32_t slot_next; /* where to look for a free one */
+    _Atomic uint32_t n_cancels; /* flags set and not yet seen */
+    _Atomic uint32_t n_unadmitted; /* jobs that wait for their first admission */
+    _Atomic bool closing;
+    bool threaded;
+    pthread_t thread;
+
+    /* the engine thread's */
+    struct esp_tree *tree;
+    struct esp_forward *forward;
+    void *kv;
+    struct esp_sched sched;
+    struct esp_batch_arrays arrays;
+    struct esp_sample_row *rows; /* [n_batch_max] */
+    struct esp_seq **row_seqs;   /* [n_batch_max] sequences that rows belong to */
+    uint32_t n_told;             /* rows whose tokens go to the poller after this step */
+    struct esp_seq *done;        /* finished in this step, by next_done */
+    uint64_t arrival_next;
+    uint32_t n_jobs; /* received and not finished */
+};
+
+/* engine.c */
+void esp_engine_end_seq(struct esp_engine *engine, struct esp_seq *seq, enum esp_finish finish, const char *error);
+void esp_engine_publish_stats(struct esp_engine *engine);
+void esp_engine_free_slot(struct esp_engine *engine, struct esp_job *job);
+/* sampling.c: masks, draws and what a drawn token means. */
+esp_status esp_engine_sample(struct esp_engine *engine, const float *logits);
+/* control.c */
+void esp_engine_answer(struct esp_engine *engine, struct esp_question *question);
+
+#endif

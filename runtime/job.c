@@ -1,0 +1,194 @@
+/* Checks and copies a request. See job.h. */
+#include "runtime/job.h"
+
+#include <math.h>
+#include <string.h>
+
+#define JOB_BYTES_MAX ((size_t)1 << 32)
+
+static esp_status invalid(struct esp_err *err, const char *place, const char *what)
+{
+    esp_fail(err, ESP_EINVAL, "%s %s", place, what);
+    esp_err_place(err, "%s", place);
+    return ESP_EINVAL;
+}
+
+static bool within(float value, float min, float max)
+{
+    return isfinite(value) && value >= min && value <= max;
+}
+
+static esp_status check_sampling(const struct esp_sampling *s, uint32_t n_vocab, struct esp_err *err)
+{
+    const struct {
+        const char *name;
+        float value, min, max;
+    } ranges[] = {
+        {"temperature", s->temperature, 0, 1000},
+        {"top_p", s->top_p, 0, 1},
+        {"min_p", s->min_p, 0, 1},
+        {"repetition_penalty", s->repetition_penalty, 1e-3f, 1e3f},
+        {"presence_penalty", s->presence_penalty, -100, 100},
+        {"frequency_penalty", s->frequency_penalty, -100, 100},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        if (!within(ranges[i].value, ranges[i].min, ranges[i].max)) {
+            return invalid(err, ranges[i].name, "is out of range");
+        }
+    }
+    if (s->n_top_logprobs > ESP_TOP_LOGPROBS_MAX) {
+        return invalid(err, "n_top_logprobs", "is above 20");
+    }
+    if (s->n_bias > ESP_JOB_BIAS_MAX || (s->n_bias > 0 && (s->bias == NULL || s->bias_ids == NULL))) {
+        return invalid(err, "n_bias", "is above 1024, or the arrays are missing");
+    }
+    for (uint32_t i = 0; i < s->n_bias; i++) {
+        if (s->bias_ids[i] >= n_vocab || !isfinite(s->bias[i])) {
+            return invalid(err, "bias", "names an id outside the vocabulary, or is not finite");
+        }
+    }
+    return ESP_OK;
+}
+
+static esp_status check(const struct esp_request *r, const struct esp_job_limits *limits, struct esp_err *err)
+{
+    if (r->tokens == NULL || r->n_tokens == 0) {
+        return invalid(err, "tokens", "is empty");
+    }
+    if (r->n_max == 0) {
+        return invalid(err, "n_max", "is 0");
+    }
+    if (r->n == 0 || r->n > ESP_JOB_BRANCHES_MAX) {
+        return invalid(err, "n", "is outside 1 to 64");
+    }
+    if (r->cache_salt != NULL && r->cache_salt_bytes > ESP_JOB_SALT_BYTES_MAX) {
+        return invalid(err, "cache_salt", "is longer than 1024 bytes");
+    }
+    if (r->n_tokens >= limits->n_ctx) {
+        esp_fail(err, ESP_ELIMIT, "the prompt has %u tokens and the context is %u tokens, which must hold at least one "
+                 "more", r->n_tokens, limits->n_ctx);
+        esp_err_place(err, "tokens");
+        return ESP_ELIMIT;
+    }
+    if (r->n_tokens >= limits->n_pool) {
+        esp_fail(err, ESP_ELIMIT, "the prompt has %u tokens and the page pool holds %u tokens, which must include at "
+                 "least one more", r->n_tokens, limits->n_pool);
+        esp_err_place(err, "tokens");
+        return ESP_ELIMIT;
+    }
+    for (uint32_t i = 0; i < r->n_tokens; i++) {
+        if (r->tokens[i] >= limits->n_vocab) {
+            esp_fail(err, ESP_EINVAL, "token %u at position %u is outside the vocabulary of %u", r->tokens[i], i,
+                     limits->n_vocab);
+            esp_err_place(err, "tokens");
+            return ESP_EINVAL;
+        }
+    }
+    return check_sampling(&r->sampling, limits->n_vocab, err);
+}
+
+static void *copy(struct esp_arena *arena, const void *src, size_t n_bytes)
+{
+    void *dst = esp_arena_alloc(arena, n_bytes + 1, 1);
+    if (dst != NULL && n_bytes > 0) {
+        memcpy(dst, src, n_bytes);
+    }
+    return dst;
+}
+
+static bool copy_options(struct esp_job *job, const struct esp_request *r)
+{
+    const struct esp_sampling *s = &r->sampling;
+    job->sampling = *s;
+    if (s->n_bias > 0) {
+        job->sampling.bias_ids = copy(&job->arena, s->bias_ids, s->n_bias * sizeof *s->bias_ids);
+        job->sampling.bias = copy(&job->arena, s->bias, s->n_bias * sizeof *s->bias);
+        if (job->sampling.bias_ids == NULL || job->sampling.bias == NULL) {
+            return false;
+        }
+    }
+    if (r->cache_salt != NULL) {
+        job->salt = copy(&job->arena, r->cache_salt, r->cache_salt_bytes);
+        job->salt_bytes = r->cache_salt_bytes;
+        if (job->salt == NULL) {
+            return false;
+        }
+    }
+    if (r->grammar != NULL) {
+        job->grammar = esp_grammar_ref(r->grammar);
+    }
+    return true;
+}
+
+static bool make_branch(struct esp_job *job, struct esp_seq *seq, const struct esp_request *r)
+{
+    uint32_t n_new = job->n_cap - job->n_prompt;
+    struct esp_outbox *outbox = &seq->outbox;
+    seq->job = job;
+    seq->node = ESP_NODE_NONE;
+    seq->tokens = esp_arena_alloc(&job->arena, job->n_cap, sizeof *seq->tokens);
+    seq->pages = esp_arena_alloc(&job->arena, esp_pages_for(job->n_cap), sizeof *seq->pages);
+    outbox->cap = n_new < ESP_OUTBOX_TOKENS_MAX ? n_new : ESP_OUTBOX_TOKENS_MAX;
+    outbox->stride = 3 * sizeof(uint32_t) + job->sampling.n_top_logprobs * 2 * sizeof(uint32_t);
+    outbox->ring = esp_arena_alloc(&job->arena, outbox->cap, outbox->stride);
+    if (seq->tokens == NULL || seq->pages == NULL || outbox->ring == NULL) {
+        return false;
+    }
+    memcpy(seq->tokens, r->tokens, r->n_tokens * sizeof *seq->tokens);
+    seq->n_tokens = r->n_tokens;
+    return job->grammar == NULL || esp_matcher_create(job->grammar, &seq->matcher) == ESP_OK;
+}
+
+static bool make_branches(struct esp_job *job, const struct esp_request *r)
+{
+    job->seqs = esp_arena_alloc(&job->arena, job->n_branches, sizeof *job->seqs);
+    if (job->seqs == NULL) {
+        return false;
+    }
+    for (uint32_t i = 0; i < job->n_branches; i++) {
+        job->seqs[i].branch = i;
+        if (!make_branch(job, &job->seqs[i], r)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+esp_status esp_job_create(const struct esp_request *request, const struct esp_job_limits *limits,
+                          struct esp_job **ret_job, struct esp_err *err)
+{
+    esp_status status = check(request, limits, err);
+    if (status != ESP_OK) {
+        return status;
+    }
+    struct esp_job *job = esp_calloc(ESP_TAG_ENGINE, 1, sizeof *job);
+    if (job == NULL) {
+        return esp_fail(err, ESP_ENOMEM, "no memory for a request");
+    }
+    esp_arena_init(&job->arena, ESP_TAG_ENGINE, JOB_BYTES_MAX);
+    uint32_t room = (limits->n_ctx < limits->n_pool ? limits->n_ctx : limits->n_pool) - request->n_tokens;
+    job->user = request->user;
+    job->n_prompt = request->n_tokens;
+    job->n_cap = request->n_tokens + (request->n_max < room ? request->n_max : room);
+    job->n_branches = request->n;
+    job->ignore_end = request->ignore_end;
+    if (!copy_options(job, request) || !make_branches(job, request)) {
+        esp_job_destroy(job);
+        return esp_fail(err, ESP_ENOMEM, "no memory for a request of %u tokens", request->n_tokens);
+    }
+    *ret_job = job;
+    return ESP_OK;
+}
+
+void esp_job_destroy(struct esp_job *job)
+{
+    if (job == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; job->seqs != NULL && i < job->n_branches; i++) {
+        esp_matcher_destroy(job->seqs[i].matcher);
+    }
+    esp_grammar_unref(job->grammar);
+    esp_arena_finish(&job->arena);
+    esp_free(job);
+}

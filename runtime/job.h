@@ -1,0 +1,61 @@
+/* A request inside the engine: a private copy of everything the client handed over, and its branches.
+ *
+ * Made whole in the client's thread (so that a bad request or a lack of memory fails at esp_submit and
+ * costs the engine nothing), then owned by the engine until the last DONE event has been taken. All of
+ * it lives in one arena of the job but for grammar objects. What a decode step needs is allocated here.
+ * Thread: the client's while it is made, then the engine's; n_polled belongs to the lock of events.h.
+ */
+#ifndef ESP_RUNTIME_JOB_H
+#define ESP_RUNTIME_JOB_H
+
+#include "runtime/base/arena.h"
+#include "runtime/inbox.h"
+#include "runtime/seq.h"
+
+#define ESP_JOB_BRANCHES_MAX 64
+#define ESP_JOB_BIAS_MAX 1024
+#define ESP_JOB_SALT_BYTES_MAX 1024
+#define ESP_OUTBOX_TOKENS_MAX 64 /* token events of a sequence that may wait for the poller */
+
+/* What a request is checked against. */
+struct esp_job_limits {
+    uint32_t n_ctx;       /* tokens of a timeline */
+    uint32_t n_pool;      /* tokens that the page pool holds */
+    uint32_t n_vocab;
+};
+
+struct esp_job {
+    struct esp_msg msg; /* first: the inbox carries jobs by it */
+    esp_request_id id;
+    void *user;
+    uint32_t n_prompt;
+    uint32_t n_cap; /* prompt and generated tokens together */
+    uint32_t n_branches;
+    struct esp_sampling sampling; /* bias arrays in the arena */
+    struct esp_grammar *grammar;
+    const void *salt; /* NULL = the shared namespace */
+    size_t salt_bytes;
+    bool ignore_end;
+
+    struct esp_ns_id ns;
+    bool no_share; /* no namespace was free: computed alone, nothing kept */
+    uint32_t n_counted; /* prompt tokens that the metrics have counted, as computed or cached */
+    uint32_t n_cached;
+    bool received; /* by the engine thread */
+    bool admitted; /* some branch has been, once */
+    uint32_t n_done, n_polled;
+    enum esp_finish finish; /* the worst of its branches */
+    int64_t submit_ns, admit_ns, first_token_ns;
+
+    struct esp_arena arena;
+    struct esp_seq *seqs; /* [n_branches] */
+};
+
+/* Checks the request and copies it. Returns owned; ESP_EINVAL with err->place, ESP_ELIMIT with both
+ * numbers, ESP_ENOMEM. */
+esp_status esp_job_create(const struct esp_request *request, const struct esp_job_limits *limits,
+                          struct esp_job **ret_job, struct esp_err *err);
+
+void esp_job_destroy(struct esp_job *job); /* NULL is fine */
+
+#endif

@@ -1,0 +1,158 @@
+/* See lease.h. Namespaces without nodes may be recycled by the tree, so the name is looked up again
+ * whenever the sequence holds no node that keeps it alive. */
+#include "runtime/lease.h"
+
+#include <assert.h>
+
+static bool shares(const struct esp_lease_ctx *ctx, struct esp_seq *seq)
+{
+    struct esp_job *job = seq->job;
+    if (ctx->off || job->no_share) {
+        return false;
+    }
+    if (seq->n_node == 0) {
+        struct esp_field fields[] = {{ctx->model_id, ctx->model_id_bytes}, {job->salt, job->salt_bytes}};
+        size_t n_fields = job->salt == NULL ? 1 : 2;
+        if (esp_tree_namespace(ctx->tree, fields, n_fields, &job->ns, NULL) != ESP_OK) {
+            job->no_share = true;
+            return false;
+        }
+    }
+    return true;
+}
+
+static struct esp_node_id ancestor(const struct esp_tree *tree, struct esp_node_id node, uint32_t n_up)
+{
+    for (; n_up > 0; n_up--) {
+        node = esp_tree_node_parent(tree, node);
+    }
+    return node;
+}
+
+bool esp_lease_adopt(const struct esp_lease_ctx *ctx, struct esp_seq *seq)
+{
+    if (!shares(ctx, seq)) {
+        return false;
+    }
+    struct esp_match match;
+    esp_tree_match(ctx->tree, seq->job->ns, seq->tokens, seq->n_tokens - 1, &match);
+    if (match.n_cached > seq->n_node) {
+        uint32_t n_stale = (seq->n_pages < match.n_cached ? seq->n_pages : match.n_cached) - seq->n_node;
+        esp_tree_free_private(ctx->tree, seq->pages + seq->n_node, n_stale);
+        struct esp_node_id node = ancestor(ctx->tree, match.last, match.n_pages - match.n_cached);
+        esp_tree_lease(ctx->tree, node, seq->pages);
+        if (seq->n_node > 0) {
+            esp_tree_release(ctx->tree, seq->node, ESP_CLASS_NORMAL);
+        }
+        seq->node = node;
+        seq->n_node = match.n_cached;
+        seq->n_pages = seq->n_pages < match.n_cached ? match.n_cached : seq->n_pages;
+        if (seq->n_computed < match.n_cached * ESP_TREE_PAGE_TOKENS) {
+            seq->n_computed = match.n_cached * ESP_TREE_PAGE_TOKENS;
+        }
+    }
+    return match.n_pages > seq->n_node;
+}
+
+uint32_t esp_lease_find_tail(const struct esp_lease_ctx *ctx, const struct esp_seq *seq, struct esp_page_id *ret_src)
+{
+    if (ctx->off || seq->job->no_share || seq->n_pages == seq->n_node) {
+        return 0;
+    }
+    struct esp_match match;
+    esp_tree_match(ctx->tree, seq->job->ns, seq->tokens, seq->n_tokens - 1, &match);
+    uint32_t n_tokens = seq->n_node * ESP_TREE_PAGE_TOKENS + match.n_copy_tokens;
+    if (match.n_pages != seq->n_node || match.n_copy_tokens == 0 || n_tokens <= seq->n_computed) {
+        return 0;
+    }
+    *ret_src = match.copy_page;
+    return n_tokens - seq->n_computed;
+}
+
+esp_status esp_lease_reserve(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_pages)
+{
+    if (n_pages <= seq->n_pages) {
+        return ESP_OK;
+    }
+    esp_status status = esp_tree_alloc(ctx->tree, n_pages - seq->n_pages, seq->pages + seq->n_pages);
+    if (status == ESP_OK) {
+        seq->n_pages = n_pages;
+    }
+    return status;
+}
+
+/* The page at n_node enters the tree, or an equal one that is already there takes its place. */
+static bool enter_one(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint64_t writer)
+{
+    if (!shares(ctx, seq)) {
+        return false;
+    }
+    struct esp_page_id own = seq->pages[seq->n_node];
+    struct esp_node_id node;
+    bool existed;
+    esp_status status = esp_tree_insert(ctx->tree, seq->job->ns, seq->n_node == 0 ? ESP_NODE_NONE : seq->node,
+                                        seq->tokens + (size_t)seq->n_node * ESP_TREE_PAGE_TOKENS, own, writer, &node,
+                                        &existed);
+    if (status != ESP_OK) {
+        return false;
+    }
+    if (existed) {
+        /* Pages are announced only where a match just found nothing, and entered when nothing is pending. */
+        assert(writer == 0 && esp_tree_node_state(ctx->tree, node) == ESP_PAGE_CACHED);
+        seq->pages[seq->n_node] = esp_tree_node_page(ctx->tree, node);
+        esp_tree_free_private(ctx->tree, &own, 1);
+    }
+    seq->node = node;
+    seq->n_node++;
+    return !existed;
+}
+
+uint32_t esp_lease_announce(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_tokens)
+{
+    /* A page that ends with the last known token was not looked for (one token is always computed), so an
+     * equal one may exist; it enters after the step. */
+    uint32_t n_full = (n_tokens < seq->n_tokens ? n_tokens : seq->n_tokens - 1) / ESP_TREE_PAGE_TOKENS;
+    uint32_t n = 0;
+    while (seq->n_node < n_full && enter_one(ctx, seq, seq->arrival + 1)) {
+        n++;
+    }
+    return n;
+}
+
+void esp_lease_publish(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_announced)
+{
+    for (uint32_t left = n_announced; left > 0; left--) {
+        esp_tree_publish(ctx->tree, ancestor(ctx->tree, seq->node, left - 1));
+    }
+}
+
+void esp_lease_withdraw(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_announced)
+{
+    if (n_announced > 0) {
+        esp_tree_disown(ctx->tree, seq->node, seq->arrival + 1);
+    }
+}
+
+void esp_lease_enter(const struct esp_lease_ctx *ctx, struct esp_seq *seq)
+{
+    uint32_t n_full = seq->n_computed / ESP_TREE_PAGE_TOKENS;
+    uint32_t before = UINT32_MAX;
+    while (seq->n_node < n_full && seq->n_node != before) {
+        before = seq->n_node;
+        enter_one(ctx, seq, 0);
+    }
+}
+
+void esp_lease_drop(const struct esp_lease_ctx *ctx, struct esp_seq *seq)
+{
+    if (seq->n_pages > seq->n_node) {
+        esp_tree_free_private(ctx->tree, seq->pages + seq->n_node, seq->n_pages - seq->n_node);
+    }
+    if (seq->n_node > 0) {
+        esp_tree_release(ctx->tree, seq->node, ESP_CLASS_NORMAL);
+    }
+    seq->n_pages = 0;
+    seq->n_node = 0;
+    seq->node = ESP_NODE_NONE;
+    seq->n_computed = 0;
+}

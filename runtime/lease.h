@@ -1,0 +1,43 @@
+/* The pages of a sequence: finding a prefix in the tree, leasing it, adding to it, letting go.
+ *
+ *   adopt     what the tree has of the timeline replaces what the sequence would compute
+ *   reserve   private pages for the tokens that the next step writes
+ *   announce  full pages of the next step enter the tree as pending, before they are written
+ *   publish   … and become cached once the step has written them
+ *   enter     full pages that were not announced (of generated tokens) enter as cached
+ *   drop      private pages are freed and the lease goes back; what was written stays cached
+ *
+ * A page is announced in the same step that writes it, and steps are whole: between two steps no page is
+ * pending. So a twin waits at most for the rest of a step, holds no lease on a page that may never be
+ * written, and when its writer is cancelled or preempted it simply finds what is there and computes the rest.
+ * Thread: the engine's.
+ */
+#ifndef ESP_RUNTIME_LEASE_H
+#define ESP_RUNTIME_LEASE_H
+
+#include "runtime/job.h"
+
+struct esp_lease_ctx {
+    struct esp_tree *tree;
+    const void *model_id; /* part of every namespace: what else the keys and values depend on */
+    size_t model_id_bytes;
+    bool off; /* share and keep nothing */
+};
+
+/* Leases the longest written prefix when it is longer than what the sequence has. Returns whether pages
+ * behind it are being written by another sequence right now. */
+bool esp_lease_adopt(const struct esp_lease_ctx *ctx, struct esp_seq *seq);
+/* After reserve: a written page whose first tokens continue the timeline, to be copied over the
+ * sequence's page at n_node. Returns the number of tokens that it adds, and 0 when there is none. */
+uint32_t esp_lease_find_tail(const struct esp_lease_ctx *ctx, const struct esp_seq *seq, struct esp_page_id *ret_src);
+/* ESP_EBUSY when the pool cannot give so many now; nothing is changed then. */
+esp_status esp_lease_reserve(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_pages);
+/* Returns the number of pages announced: those that are full when n_tokens positions are written. */
+uint32_t esp_lease_announce(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_tokens);
+void esp_lease_publish(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_announced);
+/* The step failed: the announced pages were not written. */
+void esp_lease_withdraw(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_announced);
+void esp_lease_enter(const struct esp_lease_ctx *ctx, struct esp_seq *seq);
+void esp_lease_drop(const struct esp_lease_ctx *ctx, struct esp_seq *seq);
+
+#endif

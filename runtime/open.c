@@ -1,0 +1,122 @@
+/* From a config to a running engine: file, vocabulary, memory plan, device, weights, engine, thread.
+ * Each step's owner undoes it when a later one fails. Thread: the caller's; afterwards the engine's own.
+ */
+#include <string.h>
+#include <sys/random.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/engine_impl.h"
+#include "runtime/memory.h"
+
+struct opening {
+    struct esp_gguf *gguf;
+    esp_vocab *vocab;
+    struct esp_model *model;
+    struct esp_dev *dev;
+    const struct esp_ops *ops;
+    struct esp_hparams hp;
+    struct esp_memory_plan plan;
+    esp_engine *engine;
+};
+
+static esp_status choose_device(const char *device, const struct esp_ops **ret_ops, struct esp_err *err)
+{
+    if (device != NULL && strcmp(device, "auto") != 0 && strcmp(device, "cpu") != 0) {
+        esp_fail(err, ESP_EUNSUPPORTED, "this build has no device \"%s\", only \"cpu\"", device);
+        esp_err_place(err, "device");
+        return ESP_EUNSUPPORTED;
+    }
+    *ret_ops = esp_ops_cpu();
+    return ESP_OK;
+}
+
+static esp_status load(struct opening *o, const struct esp_config *config, struct esp_err *err)
+{
+    esp_status status = esp_gguf_open(config->model_path, &o->gguf, err);
+    status = status == ESP_OK ? esp_hparams_read(o->gguf, &o->hp, err) : status;
+    size_t vocab_bytes = esp_alloc_bytes(ESP_TAG_VOCAB) + esp_alloc_bytes(ESP_TAG_GRAMMAR);
+    status = status == ESP_OK ? esp_vocab_open(config->model_path, &o->vocab, err) : status;
+    if (status != ESP_OK) {
+        return status;
+    }
+    vocab_bytes = esp_alloc_bytes(ESP_TAG_VOCAB) + esp_alloc_bytes(ESP_TAG_GRAMMAR) - vocab_bytes;
+    if (esp_vocab_n_tokens(o->vocab) > o->hp.n_vocab) {
+        return esp_fail(err, ESP_EINVAL, "the vocabulary has %u tokens, but the embedding only %u rows",
+                        esp_vocab_n_tokens(o->vocab), o->hp.n_vocab);
+    }
+    status = esp_memory_plan_make(config, o->gguf, &o->hp, o->ops, vocab_bytes, esp_memory_available(""), &o->plan, err);
+    status = status == ESP_OK ? o->ops->dev_open(&o->plan.dev, &o->dev, err) : status;
+    return status == ESP_OK ? esp_model_load(o->gguf, o->ops, o->dev, NULL, &o->model, err) : status;
+}
+
+static esp_status create(struct opening *o, const struct esp_config *config, struct esp_err *err)
+{
+    uint64_t seed;
+    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed) {
+        return esp_fail(err, ESP_EIO, "the system gives no random bytes");
+    }
+    const char *name = esp_vocab_meta(o->vocab, "general.name");
+    struct esp_engine_parts parts = {
+        .model = o->model,
+        .vocab = o->vocab,
+        .end_token = ESP_TOKEN_NONE,
+        .clock = esp_clock_monotonic(),
+        .tree_seed = seed,
+        .tree_hash_bits = 128,
+        .n_pages = o->plan.n_pages,
+        .n_ctx = o->plan.n_ctx,
+        .n_batch_max = o->plan.n_batch_max,
+        .prefill_chunk = o->plan.prefill_chunk,
+        .n_queue_max = o->plan.n_queue_max,
+        .cache_off = config->cache_off,
+        .info = {
+            .name = name,
+            .n_threads = (uint32_t)o->plan.dev.n_threads,
+            .plan_weights_bytes = o->plan.weights_bytes,
+            .plan_kv_bytes = o->plan.kv_bytes,
+            .plan_activation_bytes = o->plan.activation_bytes,
+            .plan_logit_bytes = o->plan.logit_bytes,
+            .plan_other_bytes = o->plan.other_bytes,
+        },
+    };
+    return esp_engine_create(&parts, &o->engine, err);
+}
+
+static void *run(void *arg)
+{
+    struct esp_engine *engine = arg;
+    while (!atomic_load(&engine->closing)) {
+        if (!esp_engine_step(engine)) {
+            esp_inbox_wait(&engine->inbox);
+        }
+    }
+    return NULL;
+}
+
+esp_status esp_engine_open(const struct esp_config *config, esp_engine **ret_engine, struct esp_err *err)
+{
+    struct opening o = {0};
+    if (config->model_path == NULL) {
+        return esp_fail(err, ESP_EINVAL, "no model file was named");
+    }
+    esp_status status = choose_device(config->device, &o.ops, err);
+    status = status == ESP_OK ? load(&o, config, err) : status;
+    esp_gguf_close(o.gguf);
+    status = status == ESP_OK ? create(&o, config, err) : status;
+    if (status != ESP_OK) {
+        esp_model_destroy(o.model);
+        if (o.dev != NULL) {
+            o.ops->dev_close(o.dev);
+        }
+        esp_vocab_close(o.vocab);
+        return status;
+    }
+    o.engine->threaded = true;
+    if (pthread_create(&o.engine->thread, NULL, run, o.engine) != 0) {
+        o.engine->threaded = false;
+        esp_engine_close(o.engine);
+        return esp_fail(err, ESP_ENOMEM, "the engine's thread cannot be started");
+    }
+    *ret_engine = o.engine;
+    return ESP_OK;
+}

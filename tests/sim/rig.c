@@ -1,0 +1,240 @@
+/* See rig.h. */
+#include "tests/sim/rig.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t rig_now(void *ctx)
+{
+    struct rig *rig = ctx;
+    return rig->now_ns += 1000;
+}
+
+__attribute__((format(printf, 2, 3))) static void wrong(struct rig *rig, const char *fmt, ...)
+{
+    if (rig->failure[0] == '\0') {
+        va_list args;
+        va_start(args, fmt);
+        vsnprintf(rig->failure, sizeof rig->failure, fmt, args);
+        va_end(args);
+    }
+}
+
+bool rig_init(struct rig *rig, const struct rig_config *config)
+{
+    memset(rig, 0, sizeof *rig);
+    rig->n_ctx = config->n_ctx;
+    rig->n_pool = config->n_pages * ESP_PAGE_TOKENS;
+    rig->end_token = config->end_token;
+    if (esp_hash_model_create(ESP_HASH_VOCAB, config->prefill_chunk + config->n_batch_max, &rig->model) != ESP_OK) {
+        return false;
+    }
+    struct esp_engine_parts parts = {
+        .model = rig->model,
+        .end_token = config->end_token,
+        .clock = {rig_now, rig},
+        .tree_seed = config->tree_seed,
+        .tree_hash_bits = config->hash_bits == 0 ? 128 : config->hash_bits,
+        .n_pages = config->n_pages,
+        .n_ctx = config->n_ctx,
+        .n_batch_max = config->n_batch_max,
+        .prefill_chunk = config->prefill_chunk,
+        .n_queue_max = config->n_queue_max,
+        .cache_off = config->cache_off,
+    };
+    if (esp_engine_create(&parts, &rig->engine, NULL) != ESP_OK) {
+        esp_hash_model_destroy(rig->model);
+        return false;
+    }
+    return true;
+}
+
+void rig_finish(struct rig *rig)
+{
+    esp_engine_close(rig->engine);
+    for (uint32_t i = 0; i < rig->n_requests; i++) {
+        free(rig->requests[i]);
+    }
+    free(rig->requests);
+}
+
+struct rig_request *rig_submit(struct rig *rig, const struct rig_request *request, esp_status *ret_status,
+                               struct esp_err *err)
+{
+    struct rig_request *kept = malloc(sizeof *kept);
+    *kept = *request;
+    struct esp_request r = {
+        .tokens = kept->prompt,
+        .n_tokens = kept->n_prompt,
+        .n_max = kept->n_max,
+        .n = kept->n,
+        .sampling = esp_sampling_default(),
+        .cache_salt = kept->salt,
+        .cache_salt_bytes = kept->salt == NULL ? 0 : strlen(kept->salt),
+        .user = kept,
+    };
+    r.sampling.temperature = kept->temperature;
+    r.sampling.seed = kept->seed;
+    r.sampling.logprobs = true;
+    r.sampling.n_top_logprobs = (uint32_t)(kept->seed % 3);
+    *ret_status = esp_submit(rig->engine, &r, &kept->id, err);
+    if (*ret_status != ESP_OK) {
+        free(kept);
+        return NULL;
+    }
+    if (rig->n_requests == rig->room) {
+        rig->room = rig->room == 0 ? 64 : rig->room * 2;
+        rig->requests = realloc(rig->requests, rig->room * sizeof(struct rig_request *));
+    }
+    rig->requests[rig->n_requests++] = kept;
+    rig->n_open += kept->n;
+    return kept;
+}
+
+void rig_cancel(struct rig *rig, struct rig_request *request)
+{
+    request->cancelled = true;
+    esp_cancel(rig->engine, request->id);
+}
+
+/* The branch computed alone from its tokens. */
+static void compare(struct rig *rig, const struct rig_request *request, uint32_t branch)
+{
+    const struct rig_branch *got = &request->branch[branch];
+    uint32_t limit = rig->n_ctx < rig->n_pool ? rig->n_ctx : rig->n_pool;
+    uint32_t n_max = request->n_max < limit - request->n_prompt ? request->n_max : limit - request->n_prompt;
+    float logits[ESP_HASH_VOCAB];
+    float logprob_sum = 0;
+    struct esp_hash_ref ref = {0};
+    for (uint32_t i = 0; i < request->n_prompt; i++) {
+        esp_hash_ref_feed(&ref, request->prompt[i]);
+    }
+    enum esp_finish finish = ESP_FINISH_LENGTH;
+    uint32_t n = 0;
+    while (n < n_max) {
+        esp_hash_ref_logits(&ref, ESP_HASH_VOCAB, logits);
+        struct esp_sample_row row = {.logits = logits, .temperature = request->temperature,
+                                     .seed = request->seed + branch, .pos = request->n_prompt + n,
+                                     .history = got->tokens, .n_history = n};
+        esp_hash_sample_row(&row, ESP_HASH_VOCAB);
+        if (row.token == rig->end_token) {
+            finish = ESP_FINISH_STOP;
+            break;
+        }
+        if (n == got->n && request->cancelled) {
+            break;
+        }
+        if (n == got->n || row.token != got->tokens[n]) {
+            wrong(rig, "request %llx branch %u: token %u is %d, alone it is %u", (unsigned long long)request->id, branch,
+                  n, n == got->n ? -1 : (int)got->tokens[n], row.token);
+            return;
+        }
+        logprob_sum += row.logprob;
+        esp_hash_ref_feed(&ref, row.token);
+        n++;
+    }
+    if (n != got->n || logprob_sum != got->logprob_sum) {
+        wrong(rig, "request %llx branch %u: %u tokens, alone %u", (unsigned long long)request->id, branch, got->n, n);
+    }
+    bool as_alone = got->last.finish == finish;
+    if (!as_alone && !(request->cancelled && got->last.finish == ESP_FINISH_CANCELLED)) {
+        wrong(rig, "request %llx branch %u: finish %d, alone %d (%s)", (unsigned long long)request->id, branch,
+              (int)got->last.finish, (int)finish, got->last.error);
+    }
+}
+
+static void take_event(struct rig *rig, const struct esp_event *event)
+{
+    struct rig_request *request = event->user;
+    struct rig_branch *branch = &request->branch[event->branch];
+    if (event->id != request->id || event->branch >= request->n || branch->done) {
+        wrong(rig, "an event of request %llx came after its end or to another", (unsigned long long)event->id);
+        return;
+    }
+    if (event->kind == ESP_EVENT_TOKEN) {
+        if (branch->n == RIG_TOKENS_MAX || event->n_top != request->seed % 3) {
+            wrong(rig, "request %llx: too many tokens, or not as many alternatives as asked for",
+                  (unsigned long long)event->id);
+            return;
+        }
+        branch->tokens[branch->n++] = event->token;
+        branch->logprob_sum += event->logprob;
+        return;
+    }
+    branch->done = true;
+    branch->last = *event;
+    rig->n_open--;
+    if (event->n_prompt != request->n_prompt || event->n_generated != branch->n ||
+        event->n_cached >= request->n_prompt) {
+        wrong(rig, "request %llx: prompt %u, cached %u, generated %u of %u", (unsigned long long)event->id,
+              event->n_prompt, event->n_cached, event->n_generated, branch->n);
+    }
+    compare(rig, request, event->branch);
+}
+
+bool rig_step(struct rig *rig, uint32_t n_polls)
+{
+    char reason[256];
+    bool any = esp_engine_step(rig->engine);
+    rig->n_steps++;
+    if (!esp_tree_check(esp_engine_tree(rig->engine), reason, sizeof reason)) {
+        wrong(rig, "after step %llu: %s", (unsigned long long)rig->n_steps, reason);
+    }
+    struct esp_metrics metrics;
+    esp_get_metrics(rig->engine, &metrics);
+    if (metrics.kv_pages[ESP_PAGES_PENDING] != 0) {
+        wrong(rig, "a page is pending between steps");
+    }
+    struct esp_event event;
+    while (n_polls-- > 0 && esp_poll(rig->engine, 0, &event)) {
+        take_event(rig, &event);
+        any = true;
+    }
+    return any;
+}
+
+bool rig_drain(struct rig *rig)
+{
+    while (rig->n_open > 0 && rig->failure[0] == '\0') {
+        if (!rig_step(rig, 1000) && rig->n_open > 0) {
+            wrong(rig, "the engine stands still with %u branches open", rig->n_open);
+        }
+    }
+    return rig->failure[0] == '\0';
+}
+
+void rig_check_idle(struct rig *rig)
+{
+    struct esp_metrics m;
+    esp_get_metrics(rig->engine, &m);
+    if (m.kv_pages_leased != 0 || m.kv_pages[ESP_PAGES_PRIVATE] != 0 || m.kv_pages[ESP_PAGES_PENDING] != 0 ||
+        m.requests_running != 0 || m.requests_waiting != 0) {
+        wrong(rig, "idle, but %llu leased, %llu private, %llu pending, %llu running, %llu waiting",
+              (unsigned long long)m.kv_pages_leased, (unsigned long long)m.kv_pages[ESP_PAGES_PRIVATE],
+              (unsigned long long)m.kv_pages[ESP_PAGES_PENDING], (unsigned long long)m.requests_running,
+              (unsigned long long)m.requests_waiting);
+    }
+    if (m.kv_pages[ESP_PAGES_FREE] + m.kv_pages[ESP_PAGES_CACHED] != m.kv_pages_total) {
+        wrong(rig, "pages are missing");
+    }
+    uint64_t n_prompt = 0, n_prompt_cancelled = 0, n_cached = 0, n_generated = 0;
+    for (uint32_t i = 0; i < rig->n_requests; i++) {
+        const struct rig_request *request = rig->requests[i];
+        *(request->cancelled ? &n_prompt_cancelled : &n_prompt) += request->n_prompt;
+        uint32_t cached = 0;
+        for (uint32_t b = 0; b < request->n; b++) {
+            cached = request->branch[b].last.n_cached > cached ? request->branch[b].last.n_cached : cached;
+            n_generated += request->branch[b].n;
+        }
+        n_cached += cached;
+    }
+    uint64_t counted = m.prompt_tokens_computed + m.prompt_tokens_cached;
+    if (counted < n_prompt || counted > n_prompt + n_prompt_cancelled || m.prompt_tokens_cached != n_cached ||
+        m.generation_tokens != n_generated) {
+        wrong(rig, "counters: computed %llu, cached %llu (events say %llu), prompts %llu and %llu cancelled",
+              (unsigned long long)m.prompt_tokens_computed, (unsigned long long)m.prompt_tokens_cached,
+              (unsigned long long)n_cached, (unsigned long long)n_prompt, (unsigned long long)n_prompt_cancelled);
+    }
+}

@@ -1,0 +1,196 @@
+/* The whole engine under random loads, each checked against every request computed alone.
+ *
+ * A seed draws the sizes of the engine, documents that prompts share, and then arrivals, bursts of
+ * twins, follow-up turns, cancels, flushes, questions and a poller of changing speed. The walker runs
+ * after every step. A failure prints the seed: test_sim --seed N test_random runs from it.
+ */
+#include "runtime/base/alloc.h"
+#include "tests/esptest.h"
+#include "tests/sim/rig.h"
+
+#define N_SEEDS 2000
+#define DOCS 3
+#define DOC_TOKENS 200
+
+struct load {
+    struct esp_rng rng;
+    struct rig rig;
+    uint32_t docs[DOCS][DOC_TOKENS];
+    uint32_t n_ctx;
+    uint32_t n_refused;
+};
+
+static uint32_t below(struct load *load, uint64_t n)
+{
+    return (uint32_t)esp_rng_below(&load->rng, n);
+}
+
+static bool chance(struct load *load, uint32_t percent)
+{
+    return below(load, 100) < percent;
+}
+
+static void draw_engine(struct load *load)
+{
+    struct rig_config config = {
+        .n_pages = 2 + below(load, chance(load, 60) ? 16 : 80),
+        .n_ctx = 17 + below(load, 240),
+        .n_batch_max = 1 + below(load, chance(load, 30) ? 3 : 16),
+        .prefill_chunk = 1 + below(load, chance(load, 50) ? 20 : 100),
+        .n_queue_max = 1 + below(load, 60),
+        .end_token = chance(load, 70) ? 3 : ESP_TOKEN_NONE,
+        .hash_bits = chance(load, 20) ? 4 : 128,
+        .tree_seed = esp_rng_next(&load->rng),
+        .cache_off = chance(load, 5),
+    };
+    load->n_ctx = config.n_ctx;
+    REQUIRE(rig_init(&load->rig, &config), "no engine");
+    for (uint32_t d = 0; d < DOCS; d++) {
+        /* Documents that begin alike, so that prefixes part inside pages too. */
+        uint32_t shared = d == 0 ? 0 : below(load, DOC_TOKENS);
+        memcpy(load->docs[d], load->docs[0], shared * sizeof(uint32_t));
+        for (uint32_t i = shared; i < DOC_TOKENS; i++) {
+            load->docs[d][i] = below(load, ESP_HASH_VOCAB);
+        }
+    }
+}
+
+static void draw_prompt(struct load *load, struct rig_request *request)
+{
+    const struct rig_request *old = NULL;
+    if (load->rig.n_requests > 0 && chance(load, 30)) {
+        old = load->rig.requests[below(load, load->rig.n_requests)];
+    }
+    uint32_t n = 0;
+    if (old != NULL) { /* the next turn: what was asked, what was answered, and more */
+        n = old->n_prompt;
+        memcpy(request->prompt, old->prompt, n * sizeof(uint32_t));
+        for (uint32_t i = 0; i < old->branch[0].n && n < RIG_TOKENS_MAX - 64; i++) {
+            request->prompt[n++] = old->branch[0].tokens[i];
+        }
+    } else {
+        n = below(load, DOC_TOKENS);
+        memcpy(request->prompt, load->docs[below(load, DOCS)], n * sizeof(uint32_t));
+    }
+    for (uint32_t more = below(load, 24) + (n == 0); more > 0; more--) {
+        request->prompt[n++] = below(load, ESP_HASH_VOCAB);
+    }
+    request->n_prompt = n;
+}
+
+static void submit(struct load *load)
+{
+    static const char *const salts[] = {NULL, NULL, NULL, "", "a", "ab"};
+    struct rig_request request = {
+        .n_max = 1 + below(load, chance(load, 50) ? 12 : 100),
+        .n = chance(load, 15) ? 1 + below(load, RIG_BRANCHES_MAX) : 1,
+        .seed = below(load, 4),
+        .temperature = chance(load, 50) ? 0 : 1,
+        .salt = salts[below(load, sizeof salts / sizeof salts[0])],
+    };
+    draw_prompt(load, &request);
+    for (uint32_t twins = chance(load, 20) ? 1 + below(load, 6) : 1; twins > 0; twins--) {
+        esp_status status;
+        struct esp_err err;
+        rig_submit(&load->rig, &request, &status, &err);
+        load->n_refused += status != ESP_OK;
+        bool fits = request.n_prompt < load->rig.n_ctx && request.n_prompt < load->rig.n_pool;
+        CHECK(status == ESP_OK || (status == ESP_EBUSY && fits) || (status == ESP_ELIMIT && !fits), "status %d", status);
+    }
+}
+
+static bool same_logits(void *ctx, uint32_t pos, const float *logits)
+{
+    struct esp_hash_ref *ref = ctx;
+    float alone[ESP_HASH_VOCAB];
+    esp_hash_ref_logits(&ref[pos], ESP_HASH_VOCAB, alone);
+    CHECK(memcmp(alone, logits, sizeof alone) == 0, "logits at %u", pos);
+    return true;
+}
+
+static void ask_logits(struct load *load)
+{
+    struct esp_hash_ref ref[DOC_TOKENS];
+    const uint32_t *doc = load->docs[below(load, DOCS)];
+    uint32_t n = 1 + below(load, DOC_TOKENS - 1);
+    for (uint32_t i = 0; i < n; i++) {
+        ref[i] = i == 0 ? (struct esp_hash_ref){0} : ref[i - 1];
+        esp_hash_ref_feed(&ref[i], doc[i]);
+    }
+    struct esp_err err;
+    esp_status status = esp_logits(load->rig.engine, doc, n, same_logits, ref, &err);
+    bool fits = n <= load->rig.n_ctx && n <= load->rig.n_pool;
+    CHECK(status == (fits ? ESP_OK : ESP_ELIMIT), "logits of %u tokens: %d", n, status);
+}
+
+static void act(struct load *load)
+{
+    struct rig *rig = &load->rig;
+    uint32_t what = below(load, 100);
+    if (what < 30) {
+        submit(load);
+    } else if (what < 37 && rig->n_requests > 0) {
+        rig_cancel(rig, rig->requests[below(load, rig->n_requests)]);
+    } else if (what < 39) {
+        esp_cache_flush(rig->engine);
+    } else if (what < 41) {
+        ask_logits(load);
+    } else if (what == 41) {
+        char *text;
+        CHECK(esp_cache_dump(rig->engine, below(load, 20), &text, NULL) == ESP_OK, "dump");
+        esp_text_free(text);
+    }
+    rig_step(rig, chance(load, 70) ? 1000 : below(load, 4));
+}
+
+/* Returns whether all was right. */
+static bool run_seed(uint64_t seed, struct esp_metrics *ret_metrics)
+{
+    static struct load load;
+    memset(&load, 0, sizeof load);
+    load.rng.state = seed;
+    uint64_t n_live = esp_alloc_live();
+    draw_engine(&load);
+    for (uint32_t i = 20 + below(&load, 100); i > 0 && load.rig.failure[0] == '\0'; i--) {
+        act(&load);
+    }
+    bool closes_early = chance(&load, 5);
+    if (!closes_early && rig_drain(&load.rig)) {
+        rig_check_idle(&load.rig);
+        esp_get_metrics(load.rig.engine, ret_metrics);
+    }
+    CHECK(load.rig.failure[0] == '\0', "seed %llu: %s", (unsigned long long)seed, load.rig.failure);
+    rig_finish(&load.rig);
+    CHECK(esp_alloc_live() == n_live, "seed %llu: %llu blocks leaked", (unsigned long long)seed,
+          (unsigned long long)(esp_alloc_live() - n_live));
+    return esp_test_state.n_failed == 0;
+}
+
+static void test_random(void)
+{
+    struct esp_metrics sum = {0};
+    const char *n_text = getenv("ESPALIER_SIM_SEEDS");
+    uint64_t n_seeds = n_text == NULL ? N_SEEDS : strtoull(n_text, NULL, 10);
+    for (uint64_t i = 0; i < n_seeds; i++) {
+        struct esp_metrics m = {0};
+        if (!run_seed(esp_test_state.seed + i, &m)) {
+            printf("# run again with --seed %llu test_random\n", (unsigned long long)(esp_test_state.seed + i));
+            return;
+        }
+        sum.preemptions += m.preemptions;
+        sum.kv_evicted_pages += m.kv_evicted_pages;
+        sum.prompt_tokens_cached += m.prompt_tokens_cached;
+        sum.prompt_tokens_recomputed += m.prompt_tokens_recomputed;
+        sum.generation_tokens += m.generation_tokens;
+    }
+    /* A load that never reaches these paths proves nothing about them. */
+    CHECK(n_seeds < 100 || (sum.preemptions > n_seeds / 4 && sum.kv_evicted_pages > n_seeds &&
+                            sum.prompt_tokens_cached > n_seeds * 10 && sum.prompt_tokens_recomputed > n_seeds),
+          "the load is too easy");
+    printf("# %llu seeds: %llu tokens generated, %llu cached, %llu recomputed, %llu preemptions, %llu evictions\n",
+           (unsigned long long)n_seeds, (unsigned long long)sum.generation_tokens,
+           (unsigned long long)sum.prompt_tokens_cached, (unsigned long long)sum.prompt_tokens_recomputed,
+           (unsigned long long)sum.preemptions, (unsigned long long)sum.kv_evicted_pages);
+}
+
+ESP_TEST_MAIN(T(test_random))
