@@ -18,7 +18,7 @@
 
 #define ESP_TOKENIZER_TOKENS_MAX (1u << 24)
 #define ESP_TOKENIZER_TEXT_BYTES_MAX ((size_t)1 << 30)  /* of all tokens together */
-#define ESP_TOKENIZER_INPUT_BYTES_MAX ((size_t)256 << 20) /* one encode */
+#define ESP_TOKENIZER_INPUT_BYTES_MAX ((size_t)64 << 20) /* one encode */
 #define ESP_WORD_CHARS_MAX 100 /* WordPiece: longer words are unknown, as in the reference tokenizers */
 
 enum esp_tokenizer_kind { ESP_TOKENIZER_BPE, ESP_TOKENIZER_SPM, ESP_TOKENIZER_WPM };

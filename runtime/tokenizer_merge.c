@@ -1,7 +1,8 @@
-/* The merge loop: a binary heap of candidate pairs over a linked list of symbols.
+/* The merge loop: a heap of candidate pairs over a linked list of symbols.
  *
- * A candidate remembers the lengths of both halves. It is stale when its left symbol is gone or either
- * length has changed: the text from a fixed start with two fixed lengths is one pair and no other.
+ * A symbol knows the order of the pair it makes with its right neighbour. A heap entry is stale when that
+ * is no longer the order it was pushed with; if an equal order came back, the entry is as good as the new
+ * one. Entries are eight bytes and nodes have four children, so that a million of them stay near the cache.
  * Thread: the owner's. All counts fit 32 bits because pieces are below 4 GiB.
  */
 #include "runtime/tokenizer_merge.h"
@@ -10,11 +11,7 @@
 
 #include "runtime/base/alloc.h"
 
-struct esp_merge_pair {
-    uint32_t order, left;
-    uint32_t left_bytes, right_bytes;
-    uint32_t sym;
-};
+#define CHILDREN 4
 
 void esp_merge_init(struct esp_merge *merge)
 {
@@ -50,61 +47,59 @@ esp_status esp_merge_add(struct esp_merge *merge, uint32_t sym, uint32_t at, uin
         merge->room = room;
     }
     uint32_t idx = merge->n++;
-    merge->symbols[idx] = (struct esp_merge_symbol){sym, at, n_bytes, idx == 0 ? ESP_MERGE_NONE : idx - 1, ESP_MERGE_NONE};
+    merge->symbols[idx] = (struct esp_merge_symbol){
+        .sym = sym, .at = at, .n_bytes = n_bytes, .prev = idx == 0 ? ESP_MERGE_NONE : idx - 1, .next = ESP_MERGE_NONE};
     if (idx > 0) {
         merge->symbols[idx - 1].next = idx;
     }
     return ESP_OK;
 }
 
-static bool before(const struct esp_merge_pair *a, const struct esp_merge_pair *b)
-{
-    return a->order != b->order ? a->order < b->order : a->left < b->left;
-}
-
 static void sift_up(struct esp_merge *merge, size_t idx)
 {
-    struct esp_merge_pair pair = merge->heap[idx];
-    for (; idx > 0 && before(&pair, &merge->heap[(idx - 1) / 2]); idx = (idx - 1) / 2) {
-        merge->heap[idx] = merge->heap[(idx - 1) / 2];
+    uint64_t key = merge->heap[idx];
+    for (; idx > 0 && key < merge->heap[(idx - 1) / CHILDREN]; idx = (idx - 1) / CHILDREN) {
+        merge->heap[idx] = merge->heap[(idx - 1) / CHILDREN];
         merge->n_sifts++;
     }
-    merge->heap[idx] = pair;
+    merge->heap[idx] = key;
 }
 
 static void sift_down(struct esp_merge *merge, size_t idx)
 {
-    struct esp_merge_pair pair = merge->heap[idx];
+    uint64_t key = merge->heap[idx];
     for (;;) {
-        size_t child = idx * 2 + 1;
+        size_t child = idx * CHILDREN + 1, best = child;
         if (child >= merge->n_heap) {
             break;
         }
-        if (child + 1 < merge->n_heap && before(&merge->heap[child + 1], &merge->heap[child])) {
-            child++;
+        size_t end = child + CHILDREN < merge->n_heap ? child + CHILDREN : merge->n_heap;
+        for (child++; child < end; child++) {
+            best = merge->heap[child] < merge->heap[best] ? child : best;
         }
-        if (!before(&merge->heap[child], &pair)) {
+        if (merge->heap[best] >= key) {
             break;
         }
-        merge->heap[idx] = merge->heap[child];
+        merge->heap[idx] = merge->heap[best];
         merge->n_sifts++;
-        idx = child;
+        idx = best;
     }
-    merge->heap[idx] = pair;
+    merge->heap[idx] = key;
 }
 
-/* Appends the pair that starts at left, if it joins; the caller restores the heap order. */
+/* Looks up the pair that starts at left and appends it to the heap, if it joins; the caller restores the
+ * heap's order. */
 static esp_status add_pair(struct esp_merge *merge, uint32_t left, esp_merge_lookup *lookup, void *ctx, bool *ret_added)
 {
-    const struct esp_merge_symbol *a = &merge->symbols[left];
+    struct esp_merge_symbol *a = &merge->symbols[left];
     *ret_added = false;
+    a->pair_sym = ESP_MERGE_NONE;
     if (a->next == ESP_MERGE_NONE) {
         return ESP_OK;
     }
-    const struct esp_merge_symbol *b = &merge->symbols[a->next];
     uint32_t order, sym;
     merge->n_lookups++;
-    if (!lookup(ctx, a, b, &order, &sym)) {
+    if (!lookup(ctx, a, &merge->symbols[a->next], &order, &sym)) {
         return ESP_OK;
     }
     if (merge->n_heap == merge->heap_room) {
@@ -116,7 +111,9 @@ static esp_status add_pair(struct esp_merge *merge, uint32_t left, esp_merge_loo
         merge->heap = heap;
         merge->heap_room = room;
     }
-    merge->heap[merge->n_heap++] = (struct esp_merge_pair){order, left, a->n_bytes, b->n_bytes, sym};
+    a->pair_order = order;
+    a->pair_sym = sym;
+    merge->heap[merge->n_heap++] = (uint64_t)order << 32 | left;
     *ret_added = true;
     return ESP_OK;
 }
@@ -131,50 +128,55 @@ static esp_status push_pair(struct esp_merge *merge, uint32_t left, esp_merge_lo
     return status;
 }
 
-static void join(struct esp_merge *merge, uint32_t left, uint32_t sym)
+static void join(struct esp_merge *merge, uint32_t left)
 {
     struct esp_merge_symbol *a = &merge->symbols[left];
     struct esp_merge_symbol *b = &merge->symbols[a->next];
-    a->sym = sym;
+    a->sym = a->pair_sym;
     a->n_bytes += b->n_bytes;
     a->next = b->next;
     b->n_bytes = 0;
+    b->pair_sym = ESP_MERGE_NONE;
     if (a->next != ESP_MERGE_NONE) {
         merge->symbols[a->next].prev = left;
     }
 }
 
-esp_status esp_merge_run(struct esp_merge *merge, esp_merge_lookup *lookup, void *ctx)
+static esp_status fill_heap(struct esp_merge *merge, esp_merge_lookup *lookup, void *ctx)
 {
-    for (uint32_t idx = 0; idx + 1 < merge->n; idx++) {
+    for (uint32_t idx = 0; idx < merge->n; idx++) {
         bool added;
         esp_status status = add_pair(merge, idx, lookup, ctx, &added);
         if (status != ESP_OK) {
             return status;
         }
     }
-    for (size_t idx = merge->n_heap / 2; idx-- > 0;) {
-        sift_down(merge, idx);
+    for (size_t idx = merge->n_heap / CHILDREN + 1; idx-- > 0;) {
+        if (idx < merge->n_heap) {
+            sift_down(merge, idx);
+        }
     }
-    while (merge->n_heap > 0) {
-        struct esp_merge_pair pair = merge->heap[0];
+    return ESP_OK;
+}
+
+esp_status esp_merge_run(struct esp_merge *merge, esp_merge_lookup *lookup, void *ctx)
+{
+    esp_status status = fill_heap(merge, lookup, ctx);
+    while (status == ESP_OK && merge->n_heap > 0) {
+        uint32_t order = (uint32_t)(merge->heap[0] >> 32), left = (uint32_t)merge->heap[0];
         merge->heap[0] = merge->heap[--merge->n_heap];
         if (merge->n_heap > 0) {
             sift_down(merge, 0);
         }
-        const struct esp_merge_symbol *a = &merge->symbols[pair.left];
-        if (a->n_bytes != pair.left_bytes || a->next == ESP_MERGE_NONE ||
-            merge->symbols[a->next].n_bytes != pair.right_bytes) {
+        const struct esp_merge_symbol *a = &merge->symbols[left];
+        if (a->pair_sym == ESP_MERGE_NONE || a->pair_order != order) {
             continue;
         }
-        join(merge, pair.left, pair.sym);
-        esp_status status = push_pair(merge, pair.left, lookup, ctx);
+        join(merge, left);
+        status = push_pair(merge, left, lookup, ctx);
         if (status == ESP_OK && a->prev != ESP_MERGE_NONE) {
             status = push_pair(merge, a->prev, lookup, ctx);
         }
-        if (status != ESP_OK) {
-            return status;
-        }
     }
-    return ESP_OK;
+    return status;
 }
