@@ -11,6 +11,9 @@
 #include "kernels/format.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/cpu.h"
+#if defined(__x86_64__)
+#include "kernels/x86/x86.h"
+#endif
 
 #define ALIGN 64
 #define MAPPED_MIN ((size_t)1 << 20) /* from here on memory comes in pages of its own */
@@ -35,10 +38,11 @@ static void *take(uint8_t *base, size_t *at, size_t bytes)
     return ptr;
 }
 
-/* Sizes of the scratch memory; with a base also the pointers into it. */
+/* Sizes of the scratch memory; with a base also the pointers into it. Levels may fill up a tile of rows,
+ * so the quantised input has room for whole tiles. */
 static size_t carve(struct esp_dev *dev, const struct esp_dev_config *config, uint8_t *base)
 {
-    size_t at = 0, n_values = (size_t)config->n_rows_max * config->n_in_max;
+    size_t at = 0, n_values = (((size_t)config->n_rows_max + 15) & ~(size_t)15) * config->n_in_max;
     struct esp_quant quant = {
         .q = take(base, &at, n_values),
         .d = take(base, &at, n_values / 32 * 4),
@@ -74,7 +78,13 @@ static size_t cpu_scratch_bytes(const struct esp_dev_config *config)
 
 const struct esp_cpu_level_ops *esp_cpu_level_pick(void)
 {
+#if defined(__x86_64__)
+    static const struct esp_cpu_level_ops *const levels[ESP_CPU_LEVELS] = {&esp_level_ref, &esp_level_avx2,
+                                                                           &esp_level_avx512};
+    return levels[esp_cpu_level()];
+#else
     return &esp_level_ref;
+#endif
 }
 
 static esp_status check_config(const struct esp_dev_config *config, struct esp_err *err)

@@ -83,6 +83,20 @@ ESP_VEC_INLINE v16 v16_abs(v16 a)
     __m256 sign = _mm256_set1_ps(-0.0f);
     return ESP_BOTH(_mm256_andnot_ps(sign, a.lo), _mm256_andnot_ps(sign, a.hi));
 }
+/* To the nearest integer, ties to even. */
+ESP_VEC_INLINE v16 v16_round(v16 a)
+{
+    return ESP_BOTH(_mm256_round_ps(a.lo, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
+                    _mm256_round_ps(a.hi, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+/* Integers within ±127. */
+ESP_VEC_INLINE void v16_store_i8(int8_t *p, v16 a)
+{
+    __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi));
+    words = _mm256_permute4x64_epi64(words, 0xd8);
+    __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128((__m128i *)(void *)p, bytes);
+}
 ESP_VEC_INLINE uint32_t v16_less_bits(v16 a, v16 b)
 {
     return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)) |

@@ -67,6 +67,16 @@ ESP_VEC_INLINE v16 v16_abs(v16 a)
 {
     return _mm512_abs_ps(a);
 }
+/* To the nearest integer, ties to even. */
+ESP_VEC_INLINE v16 v16_round(v16 a)
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+/* Integers within ±127. */
+ESP_VEC_INLINE void v16_store_i8(int8_t *p, v16 a)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a)));
+}
 ESP_VEC_INLINE uint32_t v16_less_bits(v16 a, v16 b)
 {
     return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
