@@ -17,8 +17,8 @@
 #define ESP_STOP_BYTES_MAX 512u /* of one stop string */
 
 struct esp_answer {
-    const esp_vocab *vocab;           /* borrowed */
-    const char *const *stops;         /* [n_stops] borrowed, none empty */
+    const esp_vocab *vocab;   /* borrowed */
+    const char *const *stops; /* [n_stops] borrowed, none empty */
     uint32_t n_stops;
     struct esp_buf held;
     bool stopped;

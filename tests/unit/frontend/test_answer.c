@@ -75,9 +75,11 @@ static void feed(struct esp_answer *answer, struct esp_rng *rng, const char *tex
 
 static void test_random_splits(void)
 {
-    static const char *const parts[] = {"a", "b", "ab", "aab", "User:", "\n", "\xc3\xa9", "\xf0\x9f\x98\x80",
-                                        "\xf0\x9f", "\x80", "\xe4\xbd", "\xff", "STOP", "ST", "is", " "};
-    static const char *const stop_parts[] = {"a", "ab", "aab", "ba", "User:\n", "STOP", "\xc3\xa9", "is", "\xf0\x9f\x98\x80", "TOP"};
+    static const char *const parts[] = {
+        "a",        "b",    "ab",       "aab",  "User:", "\n", "\xc3\xa9", "\xf0\x9f\x98\x80",
+        "\xf0\x9f", "\x80", "\xe4\xbd", "\xff", "STOP",  "ST", "is",       " "};
+    static const char *const stop_parts[] = {
+        "a", "ab", "aab", "ba", "User:\n", "STOP", "\xc3\xa9", "is", "\xf0\x9f\x98\x80", "TOP"};
     struct esp_rng *rng = &esp_test_state.rng;
     for (int round = 0; round < 20000; round++) {
         char text[128];
@@ -97,7 +99,8 @@ static void test_random_splits(void)
         esp_answer_init(&answer, NULL, stops, n_stops);
         feed(&answer, rng, text, n, &got);
         CHECK(answer.stopped == want_stopped, "round %d: stopped %d", round, answer.stopped);
-        CHECK(answer.out_bytes == cut, "round %d: %llu bytes, not %zu", round, (unsigned long long)answer.out_bytes, cut);
+        CHECK(answer.out_bytes == cut, "round %d: %llu bytes, not %zu", round, (unsigned long long)answer.out_bytes,
+              cut);
         CHECK(got.n == want.n && (got.n == 0 || memcmp(got.data, want.data, got.n) == 0), "round %d: text differs",
               round);
         esp_answer_finish(&answer);

@@ -41,7 +41,8 @@ static void test_slices(void)
 /* Random JSON text with spaces and spellings; returns its length. Depth is bounded by the caller's count. */
 static void random_value(struct esp_rng *rng, struct esp_buf *buf, int depth)
 {
-    static const char *const scalars[] = {"1.0", "-0", "1e5", "\"a\\\"]}\"", "\"\\u00e9\"", "true", "null", "\"\"", "12345678901"};
+    static const char *const scalars[] = {"1.0",  "-0",   "1e5",  "\"a\\\"]}\"", "\"\\u00e9\"",
+                                          "true", "null", "\"\"", "12345678901"};
     uint64_t kind = esp_rng_below(rng, depth > 0 ? 4 : 2);
     if (kind < 2) {
         esp_buf_str(buf, scalars[esp_rng_below(rng, 9)]);
@@ -143,8 +144,16 @@ static void test_parse_limits(void)
     esp_buf_str(&text, "]}");
     CHECK(esp_jsontext_parse(text.data, text.n, &err) == NULL, "a million values were taken");
     esp_buf_finish(&text);
-    static const char *const bad[] = {"", "[]", "1", "{\"a\":1,\"a\":2}", "{\"a\":9223372036854775808}", "{\"a\":\"\xff\"}",
-                                      "{\"a\":1e999}", "{\"a\":1}x", "{\"a\":'1'}", "nul"};
+    static const char *const bad[] = {"",
+                                      "[]",
+                                      "1",
+                                      "{\"a\":1,\"a\":2}",
+                                      "{\"a\":9223372036854775808}",
+                                      "{\"a\":\"\xff\"}",
+                                      "{\"a\":1e999}",
+                                      "{\"a\":1}x",
+                                      "{\"a\":'1'}",
+                                      "nul"};
     for (size_t idx = 0; idx < sizeof bad / sizeof bad[0]; idx++) {
         json_t *value = esp_jsontext_parse(bad[idx], strlen(bad[idx]), &err);
         CHECK(value == NULL, "%s was taken", bad[idx]);

@@ -1,0 +1,132 @@
+/* A generation: one request's prompts, runs and choices, from submit to the last byte of the answer.
+ *
+ *   prompt 0 ──► run 0 ──► choices 0 … n − 1        a run is one submitted request of the engine
+ *   prompt 1 ──► run 1 ──► choices n … 2n − 1       a choice is one of its branches
+ *
+ * A choice takes tokens, turns them to text, and sends pieces (stream) or keeps them (whole answer). How both
+ * look is the API's (chat or completions) in a table. Counted tokens are those whose first byte is in the
+ * text: what a stop string cuts away is neither counted nor has logprobs.
+ * Thread: a work thread until the first submit; then the dispatcher. Cancelling: any.
+ */
+#ifndef ESP_FRONTEND_GENERATE_H
+#define ESP_FRONTEND_GENERATE_H
+
+#include <pthread.h>
+
+#include "frontend/answer.h"
+#include "frontend/request.h"
+#include "runtime/base/arena.h"
+
+#define ESP_PROMPTS_MAX 256u
+#define ESP_CHOICES_MAX 256u
+#define ESP_CHOICE_BYTES_MAX (16u * 1024u * 1024u)
+
+struct esp_exchange;
+struct esp_generation;
+
+struct esp_mark {      /* one generated token */
+    uint64_t at_bytes; /* where its bytes begin */
+    uint32_t at_chars, token;
+    float logprob;
+    uint32_t n_top, top_idx; /* into tops */
+};
+struct esp_top {
+    uint32_t token;
+    float logprob;
+};
+
+struct esp_choice {
+    struct esp_generation *gen;
+    uint32_t index;
+    struct esp_answer answer;
+    struct esp_buf text;        /* stream: of the piece being made; else all of it */
+    struct esp_buf marks, tops; /* of struct esp_mark, struct esp_top; without logprobs only until counted */
+    size_t n_settled;           /* marks known to be counted */
+    uint32_t n_tokens, n_chars;
+    const char *finish; /* NULL while it runs */
+};
+
+struct esp_run {
+    struct esp_generation *gen;
+    esp_request_id id;
+    bool submitted, cancelled;
+    uint32_t n_done; /* branches */
+    uint32_t *ids;   /* the prompt; in the arena */
+    uint32_t n_ids, n_cached, prompt_idx;
+    const char *echo; /* completions: text to answer first, or NULL */
+    size_t echo_bytes;
+};
+
+struct esp_gen_api {
+    const char *id_prefix, *whole_object, *chunk_object, *prompt_param;
+    /* The inside of a choice object, without index and finish_reason. */
+    void (*first)(const struct esp_choice *choice, struct esp_buf *buf); /* NULL: no first chunk */
+    void (*piece)(const struct esp_choice *choice, struct esp_buf *buf); /* text and settled marks */
+    void (*last)(const struct esp_choice *choice, struct esp_buf *buf);  /* like piece; text may be empty */
+    void (*whole)(const struct esp_choice *choice, struct esp_buf *buf);
+};
+extern const struct esp_gen_api esp_gen_api_chat, esp_gen_api_completions;
+
+struct esp_generation {
+    struct esp_exchange *exchange; /* the owner */
+    const struct esp_gen_api *api;
+    struct esp_arena arena;
+    struct esp_params params;
+    const esp_vocab *vocab;
+    esp_grammar *grammar;
+    char id[48];
+    int64_t created_s;
+    struct esp_run *runs;
+    uint32_t n_runs, n_runs_open; /* open: not all branches done; plus one until all are submitted */
+    struct esp_choice *choices;
+    uint32_t n_choices;
+    pthread_mutex_t lock; /* before the exchange's; of what follows, of runs and of choices */
+    bool started;         /* everything was submitted: the dispatcher answers */
+    bool failed;          /* events are only counted from now on */
+    bool chunk_sent;
+    int error_status;
+    char error[256];
+    int64_t first_ns;
+};
+
+/* Gives the exchange its generation and reads the request's fields; on failure the exchange has its answer. */
+struct esp_generation *esp_generation_create(struct esp_exchange *exchange, const struct esp_gen_api *api,
+                                             const json_t *request, unsigned api_bit);
+void esp_generation_destroy(struct esp_generation *gen); /* NULL is fine */
+/* Copies ids. */
+esp_status esp_generation_prompt(struct esp_generation *gen, const uint32_t *ids, uint32_t n_ids, struct esp_err *err);
+/* Compiles the grammar, submits every run. On failure the exchange has its answer. */
+void esp_generation_start(struct esp_generation *gen);
+/* True when the dispatcher will answer: the work thread must not. */
+bool esp_generation_owns_answer(const struct esp_generation *gen);
+/* Cancels what still runs. Any thread. */
+void esp_generation_cancel(struct esp_generation *gen);
+/* The dispatcher's: one event. The last one of a run gives up the run's reference to the exchange. */
+void esp_generation_event(struct esp_run *run, const struct esp_event *event);
+struct esp_figures { /* for the log; finish: stop, length, error, cancelled; ttft_ns -1 = no token came */
+    const char *finish;
+    uint64_t n_prompt, n_cached, n_tokens;
+    int64_t ttft_ns;
+};
+void esp_generation_figures(struct esp_generation *gen, struct esp_figures *ret_figures);
+
+/* choice.c: under the generation's lock. */
+void esp_choice_token(struct esp_choice *choice, const struct esp_event *event);
+void esp_choice_done(struct esp_choice *choice, const char *finish); /* "stop", "length" */
+void esp_choice_first(struct esp_choice *choice);                    /* stream: the chunk before any text */
+void esp_generation_answer(struct esp_generation *gen);              /* all is done: the rest of the answer */
+void esp_generation_error(struct esp_generation *gen, int status, const char *message);
+
+/* Shared by the two APIs: the mark's text; logprob digits (equal floats, equal digits). */
+const char *esp_mark_bytes(const struct esp_generation *gen, uint32_t token, size_t *ret_n_bytes);
+void esp_logprob_write(struct esp_buf *buf, float logprob);
+static inline const struct esp_mark *esp_choice_marks(const struct esp_choice *choice)
+{
+    return (const struct esp_mark *)(const void *)choice->marks.data;
+}
+static inline const struct esp_top *esp_choice_tops(const struct esp_choice *choice)
+{
+    return (const struct esp_top *)(const void *)choice->tops.data;
+}
+
+#endif

@@ -1,0 +1,60 @@
+/* Fields of generation requests: ranges, refusals, warnings, constraints.
+ *
+ * A known field with a value that cannot be honoured is refused with its name; an unknown one goes to the
+ * warnings (or is refused with --strict-fields). Strings are copied into the arena. Thread: the owner's.
+ */
+#ifndef ESP_FRONTEND_REQUEST_H
+#define ESP_FRONTEND_REQUEST_H
+
+#include <jansson.h>
+
+#include "frontend/answer.h"
+#include "runtime/base/arena.h"
+#include "runtime/base/buf.h"
+#include "runtime/espalier.h"
+
+enum { ESP_API_CHAT = 1, ESP_API_COMPLETIONS = 2 };
+#define ESP_BIAS_MAX 1024u
+#define ESP_SALT_BYTES_MAX 1024u
+
+struct esp_constraint {
+    const char *kind; /* as esp_vocab_grammar takes it; NULL = none */
+    const char *text;
+    size_t n_bytes;
+    const char *options; /* JSON object text, or NULL */
+    const char *param;   /* the field it came from */
+};
+
+struct esp_params {
+    bool stream, include_usage, echo, ignore_end;
+    uint32_t n, n_max; /* n_max UINT32_MAX = what fits the context */
+    struct esp_sampling sampling;
+    const char *stops[ESP_STOPS_MAX];
+    uint32_t n_stops;
+    const char *cache_salt; /* NULL = the shared namespace */
+    size_t cache_salt_bytes;
+    struct esp_constraint constraint;
+    struct esp_buf warnings; /* items of a JSON array, without the brackets */
+};
+
+struct esp_request_source {
+    const json_t *json;
+    const char *text; /* the body that json was parsed from */
+    size_t n_bytes;
+    uint32_t n_vocab;
+    unsigned api; /* one of ESP_API_ */
+    bool strict_fields;
+    uint64_t random_seed; /* when the request gives none */
+};
+
+/* err->place names the field. params->warnings must be finished by the caller, also after a failure. */
+esp_status esp_request_parse(const struct esp_request_source *source, struct esp_arena *arena,
+                             struct esp_params *ret_params, struct esp_err *err);
+/* request_fields.c: fields that are not built, and unknown ones. */
+esp_status esp_request_fields(const struct esp_request_source *source, struct esp_buf *warnings, struct esp_err *err);
+/* constraint.c: the one constraint of a request. */
+esp_status esp_request_constraint(const struct esp_request_source *source, struct esp_arena *arena,
+                                  struct esp_constraint *ret_constraint, struct esp_buf *warnings, struct esp_err *err);
+void esp_request_warn(struct esp_buf *warnings, const char *code, const char *param, const char *message);
+
+#endif

@@ -1,0 +1,190 @@
+/* Every top-level field of a request is in one table: read elsewhere, accepted because it changes nothing here,
+ * or refused unless its value asks for nothing. What is not in the table is unknown: a warning, or with
+ * --strict-fields a refusal. Names by which other servers take constraints are refused, because ignoring one
+ * would hand out an unconstrained answer.
+ */
+#include <string.h>
+
+#include "frontend/jsontext.h"
+#include "frontend/request.h"
+#include "runtime/base/json.h"
+
+enum rule {
+    READ,  /* checked where it is read */
+    ANY,   /* any value: about the caller, not the answer */
+    EMPTY, /* an empty array or object, or the value in `allowed` */
+    ONLY   /* the values in `allowed`, separated by | */
+};
+#define BOTH (ESP_API_CHAT | ESP_API_COMPLETIONS)
+
+static const struct field {
+    const char *name;
+    unsigned apis;
+    enum rule rule;
+    const char *allowed, *hint;
+} fields[] = {
+    {"model", BOTH, READ},
+    {"messages", ESP_API_CHAT, READ},
+    {"prompt", ESP_API_COMPLETIONS, READ},
+    {"temperature", BOTH, READ},
+    {"top_p", BOTH, READ},
+    {"top_k", BOTH, READ},
+    {"min_p", BOTH, READ},
+    {"presence_penalty", BOTH, READ},
+    {"frequency_penalty", BOTH, READ},
+    {"repetition_penalty", BOTH, READ},
+    {"logit_bias", BOTH, READ},
+    {"logprobs", BOTH, READ},
+    {"top_logprobs", ESP_API_CHAT, READ},
+    {"n", BOTH, READ},
+    {"best_of", ESP_API_COMPLETIONS, READ},
+    {"echo", ESP_API_COMPLETIONS, READ},
+    {"seed", BOTH, READ},
+    {"stop", BOTH, READ},
+    {"stream", BOTH, READ},
+    {"stream_options", BOTH, READ},
+    {"max_tokens", BOTH, READ},
+    {"max_completion_tokens", ESP_API_CHAT, READ},
+    {"ignore_eos", BOTH, READ},
+    {"cache_salt", BOTH, READ},
+    {"response_format", BOTH, READ},
+    {"structured_outputs", BOTH, READ},
+    {"regex", BOTH, READ},
+    {"choice", BOTH, READ},
+    {"grammar", BOTH, READ},
+    {"lark", BOTH, READ},
+    {"chat_template_kwargs", ESP_API_CHAT, READ},
+    {"add_generation_prompt", ESP_API_CHAT, READ},
+    {"user", BOTH, ANY},
+    {"metadata", BOTH, ANY},
+    {"safety_identifier", BOTH, ANY},
+    {"prompt_cache_key", BOTH, ANY}, /* tells servers apart; here there is one cache */
+    {"parallel_tool_calls", ESP_API_CHAT, ONLY, "true|false"},
+    {"tools", ESP_API_CHAT, EMPTY, NULL, "tool calls are not part of this version"},
+    {"tool_choice", ESP_API_CHAT, ONLY, "\"none\"|\"auto\"", "tool calls are not part of this version"},
+    {"functions", ESP_API_CHAT, EMPTY, NULL, "tool calls are not part of this version"},
+    {"function_call", ESP_API_CHAT, ONLY, "\"none\"|\"auto\"", "tool calls are not part of this version"},
+    {"store", BOTH, ONLY, "false", "nothing is stored here"},
+    {"service_tier", BOTH, ONLY, "\"auto\"|\"default\""},
+    {"modalities", ESP_API_CHAT, ONLY, "[\"text\"]", "only text is produced"},
+    {"audio", ESP_API_CHAT, EMPTY},
+    {"prediction", ESP_API_CHAT, EMPTY, NULL, "predicted outputs are not part of this version"},
+    {"reasoning_effort", ESP_API_CHAT, ONLY, "\"none\""},
+    {"verbosity", ESP_API_CHAT, ONLY, "\"medium\""},
+    {"web_search_options", ESP_API_CHAT, EMPTY},
+    {"suffix", ESP_API_COMPLETIONS, ONLY, "\"\"", "text is only continued at its end"},
+    {"prompt_cache_options", BOTH, EMPTY, NULL, "cache breakpoints are not part of this version"},
+    {"prompt_cache_retention", BOTH, ONLY, "\"in-memory\"|\"in_memory\""},
+    {"session_id", BOTH, EMPTY, NULL, "sessions are not part of this version"},
+    {"chat_template", ESP_API_CHAT, EMPTY, NULL, "the template is chosen when the server starts (--chat-template)"},
+    {"continue_final_message", ESP_API_CHAT, ONLY, "false"},
+    {"top_a", BOTH, ONLY, "0"},
+    {"typical_p", BOTH, ONLY, "1"},
+    {"mirostat", BOTH, ONLY, "0"},
+    {"min_tokens", BOTH, ONLY, "0"},
+    {"stop_token_ids", BOTH, EMPTY},
+    {"guided_json", BOTH, EMPTY, NULL, "use structured_outputs or response_format"},
+    {"guided_regex", BOTH, EMPTY, NULL, "use regex or structured_outputs"},
+    {"guided_choice", BOTH, EMPTY, NULL, "use choice or structured_outputs"},
+    {"guided_grammar", BOTH, EMPTY, NULL, "use grammar or structured_outputs"},
+    {"json_schema", BOTH, EMPTY, NULL, "use response_format or structured_outputs"},
+    {"ebnf", BOTH, EMPTY, NULL, "use grammar or structured_outputs"},
+};
+
+void esp_request_warn(struct esp_buf *warnings, const char *code, const char *param, const char *message)
+{
+    if (warnings->n > warnings->cap_bytes / 2) {
+        return; /* a request of a million unknown fields gets the first warnings */
+    }
+    esp_buf_str(warnings, warnings->n > 0 ? ",{\"code\":" : "{\"code\":");
+    esp_jsontext_quote_str(warnings, code);
+    esp_buf_str(warnings, ",\"param\":");
+    esp_jsontext_quote_str(warnings, param);
+    esp_buf_str(warnings, ",\"message\":");
+    esp_jsontext_quote_str(warnings, message);
+    esp_buf_char(warnings, '}');
+}
+
+/* Is the value one of the JSON texts in allowed? */
+static bool is_one_of(const json_t *value, const char *allowed)
+{
+    while (allowed != NULL && *allowed != '\0') {
+        size_t n = strcspn(allowed, "|");
+        json_t *want = json_loadb(allowed, n, JSON_DECODE_ANY, NULL);
+        bool equal = json_equal(want, value) != 0 || (json_is_number(want) && json_is_number(value) &&
+                                                      json_number_value(want) == json_number_value(value));
+        json_decref(want);
+        if (equal) {
+            return true;
+        }
+        allowed += n + (allowed[n] == '|');
+    }
+    return false;
+}
+
+static bool asks_for_nothing(const json_t *value)
+{
+    return (json_is_array(value) && json_array_size(value) == 0) ||
+           (json_is_object(value) && json_object_size(value) == 0);
+}
+
+static const struct field *field_of(const char *name, unsigned api)
+{
+    for (size_t idx = 0; idx < sizeof fields / sizeof fields[0]; idx++) {
+        if ((fields[idx].apis & api) != 0 && strcmp(fields[idx].name, name) == 0) {
+            return &fields[idx];
+        }
+    }
+    return NULL;
+}
+
+/* A constraint that is empty still asked for one: only absence asks for nothing. */
+static bool is_foreign_constraint(const char *name)
+{
+    return strncmp(name, "guided_", 7) == 0 || strcmp(name, "json_schema") == 0 || strcmp(name, "ebnf") == 0;
+}
+
+static esp_status check_field(const struct field *field, const json_t *value, struct esp_err *err)
+{
+    bool fine = field->rule == READ || field->rule == ANY || json_is_null(value) || is_one_of(value, field->allowed) ||
+                (field->rule == EMPTY && asks_for_nothing(value) && !is_foreign_constraint(field->name));
+    if (fine) {
+        return ESP_OK;
+    }
+    esp_fail(err, ESP_EINVAL, "'%s' with this value cannot be honoured%s%s", field->name,
+             field->hint == NULL ? "" : ": ", field->hint == NULL ? "" : field->hint);
+    esp_err_place(err, "%s", field->name);
+    return ESP_EINVAL;
+}
+
+static esp_status unknown_field(const struct esp_request_source *source, const char *name, struct esp_buf *warnings,
+                                struct esp_err *err)
+{
+    char shown[128];
+    snprintf(shown, sizeof shown, "%s", name); /* a cut character becomes U+FFFD when it is quoted */
+    if (source->strict_fields) {
+        esp_fail(err, ESP_EINVAL, "unknown field '%s'", shown);
+        esp_err_place(err, "%s", shown);
+        return ESP_EINVAL;
+    }
+    esp_request_warn(warnings, "unknown_field", shown, "this field is not known and was ignored");
+    return ESP_OK;
+}
+
+/* tool_choice "auto" or absent needs no tools; with none given, none can be called. */
+esp_status esp_request_fields(const struct esp_request_source *source, struct esp_buf *warnings, struct esp_err *err)
+{
+    void *iter = json_object_iter((json_t *)(uintptr_t)source->json);
+    esp_status status = ESP_OK;
+    while (iter != NULL && status == ESP_OK) {
+        const char *name = json_object_iter_key(iter);
+        const struct field *field = field_of(name, source->api);
+        if (field == NULL) {
+            status = unknown_field(source, name, warnings, err);
+        } else {
+            status = check_field(field, json_object_iter_value(iter), err);
+        }
+        iter = json_object_iter_next((json_t *)(uintptr_t)source->json, iter);
+    }
+    return status;
+}

@@ -1,0 +1,83 @@
+/* One line a request on standard error, as text or as a JSON object. Health checks and scrapes are debug lines. */
+#include <string.h>
+#include <time.h>
+
+#include "frontend/generate.h"
+#include "frontend/http.h"
+#include "frontend/jsontext.h"
+#include "runtime/base/log.h"
+
+static bool is_routine(const struct esp_exchange *exchange)
+{
+    return strcmp(exchange->path, "/health") == 0 || strcmp(exchange->path, "/metrics") == 0;
+}
+
+static void log_json(const struct esp_exchange *exchange, int64_t total_ns, const struct esp_figures *figures)
+{
+    struct esp_buf line;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    esp_buf_init(&line, ESP_TAG_HTTP, 4096);
+    esp_buf_printf(&line,
+                   "{\"time\":%lld.%03ld,\"level\":\"info\",\"topic\":\"http\",\"method\":", (long long)now.tv_sec,
+                   now.tv_nsec / 1000000);
+    esp_jsontext_quote_str(&line, exchange->method);
+    esp_buf_str(&line, ",\"path\":");
+    esp_jsontext_quote_str(&line, exchange->path);
+    esp_buf_str(&line, ",\"request_id\":");
+    esp_jsontext_quote_str(&line, exchange->request_id);
+    esp_buf_printf(&line, ",\"status\":%d,\"total_ms\":%.1f", exchange->status, (double)total_ns / 1e6);
+    if (figures != NULL) {
+        esp_buf_printf(&line,
+                       ",\"prompt_tokens\":%llu,\"cached_tokens\":%llu,\"completion_tokens\":%llu,\"finish\":\"%s\"",
+                       (unsigned long long)figures->n_prompt, (unsigned long long)figures->n_cached,
+                       (unsigned long long)figures->n_tokens, figures->finish);
+        if (figures->ttft_ns >= 0) {
+            esp_buf_printf(&line, ",\"ttft_ms\":%.1f", (double)figures->ttft_ns / 1e6);
+        }
+    }
+    if (!line.failed) {
+        fprintf(stderr, "%s}\n", line.data);
+    }
+    esp_buf_finish(&line);
+}
+
+/* A path may hold anything that can be in a URL: only what prints goes into a text line. */
+static void printable(const char *text, char *out, size_t room)
+{
+    size_t n = 0;
+    for (; text[n] != '\0' && n + 1 < room; n++) {
+        out[n] = text[n] >= 0x20 && text[n] < 0x7f ? text[n] : '?';
+    }
+    out[n] = '\0';
+}
+
+void esp_serve_log(const struct esp_exchange *exchange, const char *finish)
+{
+    struct esp_figures figures = {0};
+    bool generated = exchange->gen != NULL && exchange->status == 200;
+    int64_t total_ns = esp_clock_now(&exchange->server->clock) - exchange->begin_ns;
+    if (generated) {
+        esp_generation_figures(exchange->gen, &figures);
+        figures.finish = finish != NULL ? finish : figures.finish;
+    }
+    if (exchange->server->options->log_json) {
+        if (!is_routine(exchange) || exchange->status >= 400) {
+            log_json(exchange, total_ns, generated ? &figures : NULL);
+        }
+        return;
+    }
+    char path[128], ttft[32] = "";
+    printable(exchange->path, path, sizeof path);
+    enum esp_log_level level = is_routine(exchange) ? ESP_LOG_DEBUG : ESP_LOG_INFO;
+    if (!generated) {
+        esp_log(level, "http", "%s %s %d %.1fms", exchange->method, path, exchange->status, (double)total_ns / 1e6);
+        return;
+    }
+    if (figures.ttft_ns >= 0) {
+        snprintf(ttft, sizeof ttft, " ttft=%.1fms", (double)figures.ttft_ns / 1e6);
+    }
+    esp_log(level, "http", "%s %s %d %.1fms prompt=%llu cached=%llu tokens=%llu%s finish=%s", exchange->method, path,
+            exchange->status, (double)total_ns / 1e6, (unsigned long long)figures.n_prompt,
+            (unsigned long long)figures.n_cached, (unsigned long long)figures.n_tokens, ttft, figures.finish);
+}
