@@ -201,8 +201,9 @@ static bool dump_node(void *ctx, const struct esp_node_view *node)
     }
     esp_buf_char(buf, ']');
     add_text(dump, node->tokens);
-    esp_buf_printf(buf, ",\"namespace\":%u,\"page\":%u,\"depth\":%u,\"refs\":%u,\"class\":\"%s\",\"age_s\":%.3f,"
-                   "\"state\":\"%s\"}", node->ns.v, node->page.v, node->depth, node->refs, esp_evict_class_name(node->class),
+    esp_buf_printf(buf, ",\"namespace\":%u,\"page\":%u,\"depth\":%u,\"refs\":%u", node->ns.v, node->page.v, node->depth,
+                   node->refs);
+    esp_buf_printf(buf, ",\"class\":\"%s\",\"age_s\":%.3f,\"state\":\"%s\"}", esp_evict_class_name(node->class),
                    (double)node->age_ns * 1e-9, esp_page_state_name(node->state));
     return !buf->failed;
 }

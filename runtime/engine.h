@@ -36,6 +36,8 @@ struct esp_engine_parts {
 uint64_t esp_engine_bytes(uint64_t n_slots, uint32_t n_batch_max);
 /* No thread is started. */
 esp_status esp_engine_create(const struct esp_engine_parts *parts, esp_engine **ret_engine, struct esp_err *err);
+/* Starts the thread that steps the engine until it is closed; from here on nobody else may step it. */
+esp_status esp_engine_start(esp_engine *engine, struct esp_err *err);
 /* One step: takes what is in the inbox, plans, computes, publishes, emits. Returns false when there was nothing
  * to do (the engine is idle or waits). Engine thread only. */
 bool esp_engine_step(esp_engine *engine);

@@ -44,7 +44,8 @@ static esp_status load(struct opening *o, const struct esp_config *config, struc
         return esp_fail(err, ESP_EINVAL, "the vocabulary has %u tokens, but the embedding only %u rows",
                         esp_vocab_n_tokens(o->vocab), o->hp.n_vocab);
     }
-    status = esp_memory_plan_make(config, o->gguf, &o->hp, o->ops, vocab_bytes, esp_memory_available(""), &o->plan, err);
+    status = esp_memory_plan_make(config, o->gguf, &o->hp, o->ops, vocab_bytes, esp_memory_available(""), &o->plan,
+                                  err);
     status = status == ESP_OK ? o->ops->dev_open(&o->plan.dev, &o->dev, err) : status;
     return status == ESP_OK ? esp_model_load(o->gguf, o->ops, o->dev, NULL, &o->model, err) : status;
 }
@@ -93,6 +94,16 @@ static void *run(void *arg)
     return NULL;
 }
 
+esp_status esp_engine_start(esp_engine *engine, struct esp_err *err)
+{
+    engine->threaded = true;
+    if (pthread_create(&engine->thread, NULL, run, engine) != 0) {
+        engine->threaded = false;
+        return esp_fail(err, ESP_ENOMEM, "the engine's thread cannot be started");
+    }
+    return ESP_OK;
+}
+
 esp_status esp_engine_open(const struct esp_config *config, esp_engine **ret_engine, struct esp_err *err)
 {
     struct opening o = {0};
@@ -111,11 +122,10 @@ esp_status esp_engine_open(const struct esp_config *config, esp_engine **ret_eng
         esp_vocab_close(o.vocab);
         return status;
     }
-    o.engine->threaded = true;
-    if (pthread_create(&o.engine->thread, NULL, run, o.engine) != 0) {
-        o.engine->threaded = false;
+    status = esp_engine_start(o.engine, err);
+    if (status != ESP_OK) {
         esp_engine_close(o.engine);
-        return esp_fail(err, ESP_ENOMEM, "the engine's thread cannot be started");
+        return status;
     }
     *ret_engine = o.engine;
     return ESP_OK;

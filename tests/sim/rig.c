@@ -99,47 +99,58 @@ void rig_cancel(struct rig *rig, struct rig_request *request)
     esp_cancel(rig->engine, request->id);
 }
 
-/* The branch computed alone from its tokens. */
-static void compare(struct rig *rig, const struct rig_request *request, uint32_t branch)
+/* The next token of a branch of which the tokens of ref are known. */
+static struct esp_sample_row draw_alone(const struct esp_hash_ref *ref, const struct rig_request *request,
+                                        uint32_t branch, uint32_t n)
 {
-    const struct rig_branch *got = &request->branch[branch];
+    float logits[ESP_HASH_VOCAB];
+    esp_hash_ref_logits(ref, ESP_HASH_VOCAB, logits);
+    struct esp_sample_row row = {.logits = logits, .temperature = request->temperature,
+                                 .seed = request->seed + branch, .pos = request->n_prompt + n,
+                                 .history = request->branch[branch].tokens, .n_history = n};
+    esp_hash_sample_row(&row, ESP_HASH_VOCAB);
+    row.logits = NULL;
+    return row;
+}
+
+/* Computes the branch alone, as far as it came; returns how it would have ended, or CANCELLED when it goes on. */
+static enum esp_finish compute_alone(const struct rig *rig, const struct rig_request *request, uint32_t branch,
+                                     struct rig_branch *ret_alone)
+{
     uint32_t limit = rig->n_ctx < rig->n_pool ? rig->n_ctx : rig->n_pool;
     uint32_t n_max = request->n_max < limit - request->n_prompt ? request->n_max : limit - request->n_prompt;
-    float logits[ESP_HASH_VOCAB];
-    float logprob_sum = 0;
     struct esp_hash_ref ref = {0};
+    ret_alone->n = 0;
+    ret_alone->logprob_sum = 0;
     for (uint32_t i = 0; i < request->n_prompt; i++) {
         esp_hash_ref_feed(&ref, request->prompt[i]);
     }
-    enum esp_finish finish = ESP_FINISH_LENGTH;
-    uint32_t n = 0;
-    while (n < n_max) {
-        esp_hash_ref_logits(&ref, ESP_HASH_VOCAB, logits);
-        struct esp_sample_row row = {.logits = logits, .temperature = request->temperature,
-                                     .seed = request->seed + branch, .pos = request->n_prompt + n,
-                                     .history = got->tokens, .n_history = n};
-        esp_hash_sample_row(&row, ESP_HASH_VOCAB);
+    while (ret_alone->n < n_max) {
+        struct esp_sample_row row = draw_alone(&ref, request, branch, ret_alone->n);
         if (row.token == rig->end_token) {
-            finish = ESP_FINISH_STOP;
-            break;
+            return ESP_FINISH_STOP;
         }
-        if (n == got->n && request->cancelled) {
-            break;
+        if (ret_alone->n == request->branch[branch].n) {
+            return ESP_FINISH_CANCELLED;
         }
-        if (n == got->n || row.token != got->tokens[n]) {
-            wrong(rig, "request %llx branch %u: token %u is %d, alone it is %u", (unsigned long long)request->id, branch,
-                  n, n == got->n ? -1 : (int)got->tokens[n], row.token);
-            return;
-        }
-        logprob_sum += row.logprob;
+        ret_alone->logprob_sum += row.logprob;
+        ret_alone->tokens[ret_alone->n++] = row.token;
         esp_hash_ref_feed(&ref, row.token);
-        n++;
     }
-    if (n != got->n || logprob_sum != got->logprob_sum) {
-        wrong(rig, "request %llx branch %u: %u tokens, alone %u", (unsigned long long)request->id, branch, got->n, n);
+    return ESP_FINISH_LENGTH;
+}
+
+static void compare(struct rig *rig, const struct rig_request *request, uint32_t branch)
+{
+    const struct rig_branch *got = &request->branch[branch];
+    static struct rig_branch alone;
+    enum esp_finish finish = compute_alone(rig, request, branch, &alone);
+    if (alone.n != got->n || alone.logprob_sum != got->logprob_sum ||
+        memcmp(alone.tokens, got->tokens, got->n * sizeof got->tokens[0]) != 0) {
+        wrong(rig, "request %llx branch %u: %u tokens (%u …), alone %u (%u …)", (unsigned long long)request->id, branch,
+              got->n, got->tokens[0], alone.n, alone.tokens[0]);
     }
-    bool as_alone = got->last.finish == finish;
-    if (!as_alone && !(request->cancelled && got->last.finish == ESP_FINISH_CANCELLED)) {
+    if (got->last.finish != finish && !(request->cancelled && got->last.finish == ESP_FINISH_CANCELLED)) {
         wrong(rig, "request %llx branch %u: finish %d, alone %d (%s)", (unsigned long long)request->id, branch,
               (int)got->last.finish, (int)finish, got->last.error);
     }

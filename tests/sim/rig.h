@@ -11,7 +11,7 @@
 #include "tests/sim/hash_device.h"
 
 #define RIG_BRANCHES_MAX 4
-#define RIG_TOKENS_MAX 640
+#define RIG_TOKENS_MAX 2048
 
 struct rig_branch {
     uint32_t tokens[RIG_TOKENS_MAX];

@@ -95,7 +95,7 @@ static void submit(struct load *load)
         rig_submit(&load->rig, &request, &status, &err);
         load->n_refused += status != ESP_OK;
         bool fits = request.n_prompt < load->rig.n_ctx && request.n_prompt < load->rig.n_pool;
-        CHECK(status == ESP_OK || (status == ESP_EBUSY && fits) || (status == ESP_ELIMIT && !fits), "status %d", status);
+        CHECK(status == ESP_OK || status == (fits ? ESP_EBUSY : ESP_ELIMIT), "status %d", status);
     }
 }
 
