@@ -1,7 +1,7 @@
 /* The walker: every invariant of the pool and the tree, from the table itself.
  *
  * It believes no counter and no link: each page is looked at on its own (its state, its place in the
- * bucket, among its siblings, under its parent), then each list from head to tail, then the totals are
+ * index, among its siblings, under its parent), then each list from head to tail, then the totals are
  * compared. Loops are bounded by n_pages, so that a broken link gives a reason and not an endless walk.
  * Allocates nothing, changes nothing. Thread: the engine's.
  */
@@ -247,23 +247,29 @@ static bool check_space(struct walk *walk, uint32_t slot)
            broken(walk, "namespace slot %u: says %u nodes, its root has %u children", slot, space->n_nodes, below.n);
 }
 
-/* Comes first: what follows looks nodes up. Every entry is a node, and no chain runs in a circle; with
- * check_place this makes entries and nodes the same set. */
-static bool check_buckets(const struct walk *walk)
+/* Comes first: what follows looks nodes up, which ends at an empty cell. Every entry is a node under its
+ * own tag; with check_place this makes entries and nodes the same set. */
+static bool check_index(const struct walk *walk)
 {
     const struct esp_tree *tree = walk->tree;
-    uint32_t n = 0;
-    for (uint32_t bucket = 0; bucket <= tree->bucket_mask; bucket++) {
-        for (uint32_t idx = tree->buckets[bucket]; idx != ESP_TREE_NIL; idx = tree->nodes[idx].hash_next) {
-            if (!is_node(tree, idx)) {
-                return broken(walk, "bucket %u: page %u is not in the tree", bucket, idx);
-            }
-            if (++n > tree->n_pages) {
-                return broken(walk, "bucket %u: chain runs in a circle", bucket);
-            }
+    uint32_t n_entries = 0, n_nodes = 0;
+    for (uint32_t at = 0; at <= tree->cell_mask; at++) {
+        uint32_t idx = tree->cells[at].idx;
+        if (idx == ESP_TREE_NIL) {
+            continue;
         }
+        if (!is_node(tree, idx)) {
+            return broken(walk, "cell %u: page %u is not in the tree", at, idx);
+        }
+        if (tree->cells[at].tag != (uint32_t)tree->nodes[idx].hash.low) {
+            return broken(walk, "cell %u: not the tag of node %u", at, idx);
+        }
+        n_entries++;
     }
-    return true;
+    for (uint32_t idx = 0; idx < tree->n_pages; idx++) {
+        n_nodes += is_node(tree, idx);
+    }
+    return n_entries == n_nodes || broken(walk, "%u entries in the index for %u nodes", n_entries, n_nodes);
 }
 
 static bool check_space_buckets(const struct walk *walk)
@@ -302,7 +308,7 @@ static bool check_totals(const struct walk *walk)
 bool esp_tree_check(const struct esp_tree *tree, char *ret_reason, size_t reason_bytes)
 {
     struct walk walk = {.tree = tree, .reason = ret_reason, .reason_bytes = reason_bytes};
-    if (!check_buckets(&walk) || !check_space_buckets(&walk) || !check_pages(&walk)) {
+    if (!check_index(&walk) || !check_space_buckets(&walk) || !check_pages(&walk)) {
         return false;
     }
     for (uint32_t slot = 0; slot < tree->n_spaces; slot++) {

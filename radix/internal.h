@@ -31,26 +31,35 @@ struct esp_tree_hash {
     uint64_t low, high;
 };
 
+/* Three cache lines: a lookup reads the first two, and the third only when it has to move a sibling. */
 struct esp_tree_node {
     uint32_t tokens[ESP_TREE_PAGE_TOKENS];
+
     struct esp_tree_hash hash; /* of the namespace and all tokens up to this page */
-    uint32_t hash_next;        /* in the bucket */
     uint32_t parent;           /* NIL: child of the namespace's root */
     uint32_t ns;               /* slot */
-    uint32_t refs;             /* leases through this node */
-    uint64_t use_seq;          /* order of last uses, unique */
+    uint8_t list;              /* class, ESP_TREE_LIST_FREE or ESP_TREE_LIST_NONE */
+    uint8_t class;             /* highest given since the node was last unreferenced */
+    uint8_t state;
+    uint64_t use_seq; /* order of last uses, unique */
     int64_t used_ns;
+    uint32_t sibling_prev; /* towards the most recently used */
+    uint32_t list_prev, list_next;
+    uint32_t refs; /* leases through this node */
+
     uint64_t writer;
     uint32_t generation; /* counts the times this node left the tree */
     uint32_t depth;      /* 1 for a child of the root */
+    uint32_t sibling_next;
     uint32_t child_head; /* most recently used first */
-    uint32_t sibling_prev, sibling_next;
     uint32_t n_children;
     uint32_t n_children_in[ESP_CLASSES]; /* children on that list */
-    uint32_t list_prev, list_next;
-    uint8_t list;  /* class, ESP_TREE_LIST_FREE or ESP_TREE_LIST_NONE */
-    uint8_t class; /* highest given since the node was last unreferenced */
-    uint8_t state;
+} __attribute__((aligned(64)));
+_Static_assert(sizeof(struct esp_tree_node) == 192, "three cache lines");
+
+struct esp_tree_cell { /* of the index */
+    uint32_t tag;      /* low bits of the node's hash */
+    uint32_t idx;      /* NIL: empty */
 };
 
 struct esp_tree_list {
@@ -69,11 +78,12 @@ struct esp_tree_ns {
 };
 
 struct esp_tree {
-    struct esp_tree_node *nodes; /* [n_pages] */
-    uint32_t *buckets;           /* [bucket_mask + 1], heads of chains through hash_next */
+    struct esp_tree_node *nodes; /* [n_pages], at a cache line's start in node_memory */
+    void *node_memory;
+    struct esp_tree_cell *cells; /* [cell_mask + 1] */
     struct esp_tree_ns *spaces;  /* [ESP_TREE_NAMESPACES_MAX] */
     uint32_t *space_buckets;     /* [ESP_TREE_NS_BUCKETS] */
-    uint32_t n_pages, bucket_mask;
+    uint32_t n_pages, cell_mask;
     uint32_t n_spaces; /* slots ever used: the first ones */
     uint64_t seed;
     struct esp_tree_hash hash_mask;
@@ -98,13 +108,15 @@ void esp_tree_evictable_remove(struct esp_tree *tree, uint32_t idx);
 void esp_tree_touch(struct esp_tree *tree, uint32_t idx); /* last use = now; not the ancestors */
 void esp_tree_evict(struct esp_tree *tree, uint32_t n);   /* n ≤ nodes on the class lists */
 
-/* match.c */
+/* index.c */
 struct esp_tree_hash esp_tree_hash_bytes(const struct esp_tree *tree, const void *data, size_t n_bytes);
 struct esp_tree_hash esp_tree_hash_page(const struct esp_tree *tree, struct esp_tree_hash parent,
                                         const uint32_t tokens[ESP_TREE_PAGE_TOKENS]);
 /* NIL when there is none. Adds the candidates that only looked right to *n_rejected. */
 uint32_t esp_tree_find_child(const struct esp_tree *tree, uint32_t ns, uint32_t parent, struct esp_tree_hash hash,
                              const uint32_t tokens[ESP_TREE_PAGE_TOKENS], uint64_t *n_rejected);
+void esp_tree_index_add(struct esp_tree *tree, uint32_t idx);
+void esp_tree_index_remove(struct esp_tree *tree, uint32_t idx);
 
 /* tree.c */
 void esp_tree_leave(struct esp_tree *tree, uint32_t idx); /* a leaf leaves the tree, its page is free */

@@ -3,52 +3,12 @@
  *   chain[0] = H(namespace)     chain[i + 1] = H(chain[i], 16 tokens)     H = XXH3-128 with a seed
  *
  * The chain depends on the prompt alone, so a block of hashes is computed first, the memory they lead
- * to is asked for, and only then looked at: the waits for memory overlap. A hash only finds candidates;
- * accepted is a node of this namespace whose parent is the node we came from and whose 16 tokens are
- * equal, which by induction makes the whole prefix equal. Thread: the engine's. Takes no references.
+ * to is asked for, and only then looked at: the waits for memory overlap. Thread: the engine's. Takes no
+ * references, accepts nothing on the strength of a hash (index.c).
  */
-#include <assert.h>
-#include <string.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "radix/internal.h"
 
 enum { BLOCK = 16 }; /* pages hashed ahead */
-
-struct esp_tree_hash esp_tree_hash_bytes(const struct esp_tree *tree, const void *data, size_t n_bytes)
-{
-    XXH128_hash_t hash = XXH3_128bits_withSeed(data, n_bytes, tree->seed);
-    return (struct esp_tree_hash){hash.low64 & tree->hash_mask.low, hash.high64 & tree->hash_mask.high};
-}
-
-struct esp_tree_hash esp_tree_hash_page(const struct esp_tree *tree, struct esp_tree_hash parent,
-                                        const uint32_t tokens[ESP_TREE_PAGE_TOKENS])
-{
-    struct {
-        struct esp_tree_hash parent;
-        uint32_t tokens[ESP_TREE_PAGE_TOKENS];
-    } input = {.parent = parent};
-    memcpy(input.tokens, tokens, sizeof input.tokens);
-    return esp_tree_hash_bytes(tree, &input, sizeof input);
-}
-
-uint32_t esp_tree_find_child(const struct esp_tree *tree, uint32_t ns, uint32_t parent, struct esp_tree_hash hash,
-                             const uint32_t tokens[ESP_TREE_PAGE_TOKENS], uint64_t *n_rejected)
-{
-    uint32_t idx = tree->buckets[hash.low & tree->bucket_mask];
-    for (; idx != ESP_TREE_NIL; idx = tree->nodes[idx].hash_next) {
-        const struct esp_tree_node *node = &tree->nodes[idx];
-        if (node->hash.low != hash.low || node->hash.high != hash.high) {
-            continue;
-        }
-        if (node->parent == parent && node->ns == ns && memcmp(node->tokens, tokens, sizeof node->tokens) == 0) {
-            break;
-        }
-        ++*n_rejected;
-    }
-    return idx;
-}
 
 /* Hashes n pages from *chain on and asks the memory for the first candidate of each. */
 static void hash_ahead(const struct esp_tree *tree, struct esp_tree_hash *chain, const uint32_t *tokens, uint32_t n,
@@ -57,15 +17,16 @@ static void hash_ahead(const struct esp_tree *tree, struct esp_tree_hash *chain,
     for (uint32_t idx = 0; idx < n; idx++) {
         *chain = esp_tree_hash_page(tree, *chain, tokens + (size_t)idx * ESP_TREE_PAGE_TOKENS);
         ret_hashes[idx] = *chain;
-        __builtin_prefetch(&tree->buckets[chain->low & tree->bucket_mask]);
+        __builtin_prefetch(&tree->cells[(uint32_t)chain->low & tree->cell_mask]);
     }
     for (uint32_t idx = 0; idx < n; idx++) {
-        uint32_t first = tree->buckets[ret_hashes[idx].low & tree->bucket_mask];
-        if (first != ESP_TREE_NIL) {
-            const char *node = (const char *)&tree->nodes[first];
-            __builtin_prefetch(node);
-            __builtin_prefetch(node + 64);
-            __builtin_prefetch(node + 128);
+        uint32_t at = (uint32_t)ret_hashes[idx].low & tree->cell_mask;
+        while (tree->cells[at].idx != ESP_TREE_NIL && tree->cells[at].tag != (uint32_t)ret_hashes[idx].low) {
+            at = (at + 1) & tree->cell_mask;
+        }
+        if (tree->cells[at].idx != ESP_TREE_NIL) {
+            __builtin_prefetch(&tree->nodes[tree->cells[at].idx].tokens);
+            __builtin_prefetch(&tree->nodes[tree->cells[at].idx].hash);
         }
     }
 }

@@ -10,7 +10,7 @@
 #include "radix/internal.h"
 #include "runtime/base/alloc.h"
 
-static uint32_t n_buckets_for(uint32_t n_pages)
+static uint32_t n_cells_for(uint32_t n_pages)
 {
     uint32_t n = 16;
     while (n < 2 * n_pages) {
@@ -31,10 +31,16 @@ static struct esp_tree_hash mask_of(unsigned bits)
     return mask;
 }
 
+/* One more than needed, so that the first can start at a cache line. */
+static size_t node_memory_bytes(uint32_t n_pages)
+{
+    return ((size_t)n_pages + 1) * sizeof(struct esp_tree_node);
+}
+
 size_t esp_tree_bytes(uint32_t n_pages)
 {
-    return sizeof(struct esp_tree) + (size_t)n_pages * sizeof(struct esp_tree_node) +
-           (size_t)n_buckets_for(n_pages) * sizeof(uint32_t) +
+    return sizeof(struct esp_tree) + node_memory_bytes(n_pages) +
+           (size_t)n_cells_for(n_pages) * sizeof(struct esp_tree_cell) +
            ESP_TREE_NAMESPACES_MAX * sizeof(struct esp_tree_ns) + ESP_TREE_NS_BUCKETS * sizeof(uint32_t);
 }
 
@@ -59,23 +65,25 @@ esp_status esp_tree_create(const struct esp_tree_config *config, struct esp_tree
     if (tree == NULL) {
         goto fail;
     }
-    uint32_t n_buckets = n_buckets_for(config->n_pages);
+    uint32_t n_cells = n_cells_for(config->n_pages);
     tree->n_pages = config->n_pages;
-    tree->bucket_mask = n_buckets - 1;
+    tree->cell_mask = n_cells - 1;
     tree->seed = config->seed;
     tree->hash_mask = mask_of(config->hash_bits);
-    tree->nodes = esp_calloc(ESP_TAG_TREE, config->n_pages, sizeof *tree->nodes);
-    tree->buckets = esp_calloc(ESP_TAG_TREE, n_buckets, sizeof *tree->buckets);
+    tree->node_memory = esp_calloc(ESP_TAG_TREE, 1, node_memory_bytes(config->n_pages));
+    tree->cells = esp_calloc(ESP_TAG_TREE, n_cells, sizeof *tree->cells);
     tree->spaces = esp_calloc(ESP_TAG_TREE, ESP_TREE_NAMESPACES_MAX, sizeof *tree->spaces);
     tree->space_buckets = esp_calloc(ESP_TAG_TREE, ESP_TREE_NS_BUCKETS, sizeof *tree->space_buckets);
-    if (tree->nodes == NULL || tree->buckets == NULL || tree->spaces == NULL || tree->space_buckets == NULL) {
+    if (tree->node_memory == NULL || tree->cells == NULL || tree->spaces == NULL || tree->space_buckets == NULL) {
         goto fail;
     }
-    memset(tree->buckets, 0xff, (size_t)n_buckets * sizeof *tree->buckets);
+    memset(tree->cells, 0xff, n_cells * sizeof *tree->cells);
     memset(tree->space_buckets, 0xff, ESP_TREE_NS_BUCKETS * sizeof *tree->space_buckets);
     for (int list = 0; list < ESP_TREE_LISTS; list++) {
         tree->lists[list] = (struct esp_tree_list){ESP_TREE_NIL, ESP_TREE_NIL, 0};
     }
+    uintptr_t line = sizeof tree->nodes->tokens;
+    tree->nodes = (struct esp_tree_node *)(((uintptr_t)tree->node_memory + line - 1) / line * line);
     fill_pool(tree);
     *ret_tree = tree;
     return ESP_OK;
@@ -92,8 +100,8 @@ void esp_tree_destroy(struct esp_tree *tree)
     esp_tree_ns_finish(tree);
     esp_free(tree->space_buckets);
     esp_free(tree->spaces);
-    esp_free(tree->buckets);
-    esp_free(tree->nodes);
+    esp_free(tree->cells);
+    esp_free(tree->node_memory);
     esp_free(tree);
 }
 
@@ -191,11 +199,9 @@ static uint32_t *child_head_of(struct esp_tree *tree, uint32_t ns, uint32_t pare
 static void enter(struct esp_tree *tree, uint32_t ns, uint32_t parent, struct esp_tree_hash hash, uint32_t idx)
 {
     struct esp_tree_node *node = &tree->nodes[idx];
-    uint32_t *bucket = &tree->buckets[hash.low & tree->bucket_mask];
     uint32_t *head = child_head_of(tree, ns, parent);
     node->hash = hash;
-    node->hash_next = *bucket;
-    *bucket = idx;
+    esp_tree_index_add(tree, idx);
     node->ns = ns;
     node->parent = parent;
     node->depth = 1;
@@ -221,11 +227,7 @@ void esp_tree_leave(struct esp_tree *tree, uint32_t idx)
 {
     struct esp_tree_node *node = &tree->nodes[idx];
     assert(node->refs == 0 && node->child_head == ESP_TREE_NIL && node->list == ESP_TREE_LIST_NONE);
-    uint32_t *link = &tree->buckets[node->hash.low & tree->bucket_mask];
-    while (*link != idx) {
-        link = &tree->nodes[*link].hash_next;
-    }
-    *link = node->hash_next;
+    esp_tree_index_remove(tree, idx);
     if (node->sibling_prev == ESP_TREE_NIL) {
         *child_head_of(tree, node->ns, node->parent) = node->sibling_next;
     } else {

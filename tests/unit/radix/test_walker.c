@@ -35,11 +35,6 @@ static struct esp_tree_node *at(uint32_t idx)
     return &f.tree->nodes[idx];
 }
 
-static uint32_t *bucket_of(uint32_t idx)
-{
-    return &f.tree->buckets[at(idx)->hash.low & f.tree->bucket_mask];
-}
-
 static void unknown_state(void)
 {
     at(f.private_page)->state = 9;
@@ -107,48 +102,55 @@ static void wrong_hash(void)
 {
     at(f.c)->tokens[7]++;
 }
-static void not_in_bucket(void)
+static struct esp_tree_cell *cell_of(uint32_t idx)
 {
-    uint32_t *link = bucket_of(f.c);
-    while (*link != f.c) {
-        link = &at(*link)->hash_next;
+    struct esp_tree_cell *cell = f.tree->cells;
+    while (cell->idx != idx) {
+        cell++;
     }
-    *link = at(f.c)->hash_next;
+    return cell;
+}
+static void index_entry_lost(void)
+{
+    esp_tree_index_remove(f.tree, f.c);
+}
+static void index_entry_twice(void)
+{
+    esp_tree_index_add(f.tree, f.c);
+}
+static void index_wrong_tag(void)
+{
+    cell_of(f.c)->tag++;
+}
+static void index_of_free_page(void)
+{
+    cell_of(f.c)->idx = f.private_page;
+}
+static void index_out_of_reach(void)
+{
+    struct esp_tree_cell moved = *cell_of(f.c), *at = f.tree->cells;
+    esp_tree_index_remove(f.tree, f.c);
+    /* A place that does not follow from its hash: behind an empty cell. */
+    uint32_t home = moved.tag & f.tree->cell_mask, cell = home + f.tree->cell_mask;
+    while (at[cell & f.tree->cell_mask].idx != ESP_TREE_NIL) {
+        cell--;
+    }
+    at[cell & f.tree->cell_mask] = moved;
 }
 static void equal_siblings(void)
 {
+    esp_tree_index_remove(f.tree, f.c);
     memcpy(at(f.c)->tokens, at(f.d)->tokens, sizeof at(f.c)->tokens);
-    not_in_bucket();
     at(f.c)->hash = at(f.d)->hash;
-    at(f.c)->hash_next = *bucket_of(f.d);
-    *bucket_of(f.d) = f.c;
+    esp_tree_index_add(f.tree, f.c);
 }
-/* Parents first: moves a node to the bucket of the hash its path has now. */
+/* Parents first: indexes a node under the hash its path has now. */
 static void rehash(uint32_t idx)
 {
-    uint32_t *link = bucket_of(idx);
-    while (*link != idx) {
-        link = &at(*link)->hash_next;
-    }
-    *link = at(idx)->hash_next;
+    esp_tree_index_remove(f.tree, idx);
     at(idx)->hash = esp_tree_hash_page(
         f.tree, at(idx)->depth == 1 ? f.tree->spaces[at(idx)->ns].hash : at(at(idx)->parent)->hash, at(idx)->tokens);
-    at(idx)->hash_next = *bucket_of(idx);
-    *bucket_of(idx) = idx;
-}
-static void bucket_circle(void)
-{
-    uint32_t *link = bucket_of(f.c);
-    while (at(*link)->hash_next != ESP_TREE_NIL) {
-        link = &at(*link)->hash_next;
-    }
-    at(*link)->hash_next = *link;
-}
-static void free_page_in_bucket(void)
-{
-    uint32_t idx = f.tree->lists[ESP_TREE_LIST_FREE].head;
-    at(idx)->hash_next = f.tree->buckets[0];
-    f.tree->buckets[0] = idx;
+    esp_tree_index_add(f.tree, idx);
 }
 static void child_not_in_tree(void)
 {
@@ -281,10 +283,12 @@ static const struct {
     {"cached_below_pending", cached_below_pending, "cached below pending"},
     {"wrong_depth", wrong_depth, "depth 4 below depth 2"},
     {"wrong_hash", wrong_hash, "hash is not that of its path"},
-    {"not_in_bucket", not_in_bucket, "not found by its hash"},
+    {"index_entry_lost", index_entry_lost, "entries in the index for"},
+    {"index_entry_twice", index_entry_twice, "entries in the index for"},
+    {"index_wrong_tag", index_wrong_tag, "not the tag of node"},
+    {"index_of_free_page", index_of_free_page, "is not in the tree"},
+    {"index_out_of_reach", index_out_of_reach, "not found by its hash"},
     {"equal_siblings", equal_siblings, "holds the same tokens"},
-    {"bucket_circle", bucket_circle, "chain runs in a circle"},
-    {"free_page_in_bucket", free_page_in_bucket, "bucket 0: page"},
     {"child_not_in_tree", child_not_in_tree, "not in the tree"},
     {"child_of_another", child_of_another, "has another parent"},
     {"sibling_link_back", sibling_link_back, "sibling link back is wrong"},
