@@ -78,8 +78,7 @@ struct esp_tree_ns {
 };
 
 struct esp_tree {
-    struct esp_tree_node *nodes; /* [n_pages], at a cache line's start in node_memory */
-    void *node_memory;
+    struct esp_tree_node *nodes; /* [n_pages] */
     struct esp_tree_cell *cells; /* [cell_mask + 1] */
     struct esp_tree_ns *spaces;  /* [ESP_TREE_NAMESPACES_MAX] */
     uint32_t *space_buckets;     /* [ESP_TREE_NS_BUCKETS] */

@@ -31,16 +31,21 @@ static struct esp_tree_hash mask_of(unsigned bits)
     return mask;
 }
 
-/* One more than needed, so that the first can start at a cache line. */
-static size_t node_memory_bytes(uint32_t n_pages)
+/* The table and the index are mapped, not taken from the heap: lookups jump about in them, which huge
+ * pages make cheaper. */
+static size_t node_bytes(uint32_t n_pages)
 {
-    return ((size_t)n_pages + 1) * sizeof(struct esp_tree_node);
+    return (size_t)n_pages * sizeof(struct esp_tree_node);
+}
+
+static size_t cell_bytes(uint32_t n_pages)
+{
+    return (size_t)n_cells_for(n_pages) * sizeof(struct esp_tree_cell);
 }
 
 size_t esp_tree_bytes(uint32_t n_pages)
 {
-    return sizeof(struct esp_tree) + node_memory_bytes(n_pages) +
-           (size_t)n_cells_for(n_pages) * sizeof(struct esp_tree_cell) +
+    return sizeof(struct esp_tree) + node_bytes(n_pages) + cell_bytes(n_pages) +
            ESP_TREE_NAMESPACES_MAX * sizeof(struct esp_tree_ns) + ESP_TREE_NS_BUCKETS * sizeof(uint32_t);
 }
 
@@ -65,25 +70,22 @@ esp_status esp_tree_create(const struct esp_tree_config *config, struct esp_tree
     if (tree == NULL) {
         goto fail;
     }
-    uint32_t n_cells = n_cells_for(config->n_pages);
     tree->n_pages = config->n_pages;
-    tree->cell_mask = n_cells - 1;
+    tree->cell_mask = n_cells_for(config->n_pages) - 1;
     tree->seed = config->seed;
     tree->hash_mask = mask_of(config->hash_bits);
-    tree->node_memory = esp_calloc(ESP_TAG_TREE, 1, node_memory_bytes(config->n_pages));
-    tree->cells = esp_calloc(ESP_TAG_TREE, n_cells, sizeof *tree->cells);
+    tree->nodes = esp_pages_map(ESP_TAG_TREE, node_bytes(config->n_pages));
+    tree->cells = esp_pages_map(ESP_TAG_TREE, cell_bytes(config->n_pages));
     tree->spaces = esp_calloc(ESP_TAG_TREE, ESP_TREE_NAMESPACES_MAX, sizeof *tree->spaces);
     tree->space_buckets = esp_calloc(ESP_TAG_TREE, ESP_TREE_NS_BUCKETS, sizeof *tree->space_buckets);
-    if (tree->node_memory == NULL || tree->cells == NULL || tree->spaces == NULL || tree->space_buckets == NULL) {
+    if (tree->nodes == NULL || tree->cells == NULL || tree->spaces == NULL || tree->space_buckets == NULL) {
         goto fail;
     }
-    memset(tree->cells, 0xff, n_cells * sizeof *tree->cells);
+    memset(tree->cells, 0xff, cell_bytes(config->n_pages));
     memset(tree->space_buckets, 0xff, ESP_TREE_NS_BUCKETS * sizeof *tree->space_buckets);
     for (int list = 0; list < ESP_TREE_LISTS; list++) {
         tree->lists[list] = (struct esp_tree_list){ESP_TREE_NIL, ESP_TREE_NIL, 0};
     }
-    uintptr_t line = sizeof tree->nodes->tokens;
-    tree->nodes = (struct esp_tree_node *)(((uintptr_t)tree->node_memory + line - 1) / line * line);
     fill_pool(tree);
     *ret_tree = tree;
     return ESP_OK;
@@ -100,8 +102,8 @@ void esp_tree_destroy(struct esp_tree *tree)
     esp_tree_ns_finish(tree);
     esp_free(tree->space_buckets);
     esp_free(tree->spaces);
-    esp_free(tree->cells);
-    esp_free(tree->node_memory);
+    esp_pages_unmap(ESP_TAG_TREE, tree->cells, cell_bytes(tree->n_pages));
+    esp_pages_unmap(ESP_TAG_TREE, tree->nodes, node_bytes(tree->n_pages));
     esp_free(tree);
 }
 
