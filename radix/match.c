@@ -20,14 +20,11 @@ static void hash_ahead(const struct esp_tree *tree, struct esp_tree_hash *chain,
         __builtin_prefetch(&tree->cells[(uint32_t)chain->low & tree->cell_mask]);
     }
     for (uint32_t idx = 0; idx < n; idx++) {
-        uint32_t at = (uint32_t)ret_hashes[idx].low & tree->cell_mask;
-        while (tree->cells[at].idx != ESP_TREE_NIL && tree->cells[at].tag != (uint32_t)ret_hashes[idx].low) {
-            at = (at + 1) & tree->cell_mask;
-        }
-        if (tree->cells[at].idx != ESP_TREE_NIL) {
-            __builtin_prefetch(&tree->nodes[tree->cells[at].idx].tokens);
-            __builtin_prefetch(&tree->nodes[tree->cells[at].idx].hash);
-        }
+        /* Mostly the right one; looking further here would cost more in mispredicted branches. */
+        uint32_t first = tree->cells[(uint32_t)ret_hashes[idx].low & tree->cell_mask].idx;
+        const struct esp_tree_node *node = &tree->nodes[first == ESP_TREE_NIL ? 0 : first];
+        __builtin_prefetch(node->tokens);
+        __builtin_prefetch(&node->hash);
     }
 }
 
