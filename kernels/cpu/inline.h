@@ -7,6 +7,10 @@
 #define ESP_KERNELS_CPU_INLINE_H
 
 #define ESP_VEC_INLINE static inline __attribute__((always_inline, unused))
+#if defined(__clang__)
+#define ESP_UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define ESP_UNROLL _Pragma("GCC unroll 32")
+#endif
 
 #endif

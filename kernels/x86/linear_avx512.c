@@ -1,13 +1,14 @@
 /* Integer linear for AVX-512 VNNI: 64 multiply-adds an instruction, nothing else in the inner loop.
  *
  * One panel vector holds four values of each of 16 outputs; the input's four values are a broadcast
- * operand from memory. Weights of a group are unpacked once and stay in eight registers while the rows
- * of the tile pass; 12 float sums, a scale and a minimum fill the rest. Zero points are in the start
- * value of the integer sum. Thread: any, see kernels/cpu/level.h.
+ * from memory. A tile is two panels times up to six rows: every weight vector meets all rows and every
+ * broadcast both panels before the next, because loads of 64 bytes are scarcer than multiplications;
+ * 12 integer and 12 float sums fill the registers. Zero points are in the start value of the integer sum. Thread: any, see kernels/cpu/level.h.
  */
 #include "kernels/x86/tile.h"
 
-#define N_TILE_MAX 12
+#define N_PANELS_MAX 2
+#define N_SUMS_MAX 12
 #define PREFETCH_BYTES 4096
 
 ESP_VEC_INLINE __m512i load_bits(const uint8_t *p)
@@ -15,32 +16,21 @@ ESP_VEC_INLINE __m512i load_bits(const uint8_t *p)
     return _mm512_load_si512((const void *)p);
 }
 
-/* Unpacks a group of 32 values of 16 outputs to eight vectors, step by step of four values. */
-ESP_VEC_INLINE void unpack(const uint8_t *p, int bits, __m512i w[8])
+/* Step s of a group: four values of each of 16 outputs. */
+ESP_VEC_INLINE __m512i unpack_step(const uint8_t *p, const int bits, const int s)
 {
-    const __m512i mask = _mm512_set1_epi8(15);
     if (bits == 8) {
-        ESP_UNROLL
-        for (int s = 0; s < 8; s++) {
-            w[s] = load_bits(p + 64 * s);
-        }
-        return;
+        return load_bits(p + 64 * s);
     }
-    ESP_UNROLL
-    for (int j = 0; j < 4; j++) {
-        __m512i v = load_bits(p + 64 * j);
-        w[j] = _mm512_and_si512(v, mask);
-        w[j + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), mask);
-    }
+    __m512i v = load_bits(p + 64 * (s % 4));
+    v = _mm512_and_si512(s < 4 ? v : _mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
     ESP_UNROLL
     for (int bit = 4; bit < bits; bit++) {
-        ESP_UNROLL
-        for (int s = 0; s < 8; s++) {
-            uint64_t places;
-            memcpy(&places, p + 256 + 64 * (bit - 4) + 8 * s, sizeof places);
-            w[s] = _mm512_mask_add_epi8(w[s], places, w[s], _mm512_set1_epi8((char)(1 << bit)));
-        }
+        uint64_t places;
+        memcpy(&places, p + 256 + 64 * (bit - 4) + 8 * s, sizeof places);
+        v = _mm512_mask_add_epi8(v, places, v, _mm512_set1_epi8((char)(1 << bit)));
     }
+    return v;
 }
 
 ESP_VEC_INLINE __m512i broadcast4(const void *p)
@@ -51,105 +41,144 @@ ESP_VEC_INLINE __m512i broadcast4(const void *p)
 }
 
 struct group_scales {
-    v16 scale[2], min[2];
+    v16 scale, min;
 };
 
-/* Scales of the one or two weight groups in group g of 32 inputs. */
-ESP_VEC_INLINE struct group_scales load_scales(const uint8_t *scales, uint32_t g, int group, bool has_min,
-                                               bool has_codes)
+/* Scales of weight group h of the one or two in group g of 32 inputs. */
+ESP_VEC_INLINE struct group_scales load_scales(const uint8_t *scales, uint32_t g, const int h, const int group,
+                                               const bool has_min, const bool has_codes)
 {
-    const size_t parts = has_min ? 2 : 1;
-    struct group_scales s;
-    if (!has_codes) {
-        const uint8_t *p = scales + (size_t)g * 32 * parts;
-        s.scale[0] = s.scale[1] = v16_load_f16((const uint16_t *)(const void *)p);
-        s.min[0] = s.min[1] = has_min ? v16_load_f16((const uint16_t *)(const void *)(p + 32)) : v16_set1(0);
-        return s;
-    }
-    const size_t n_codes = 256 / (size_t)group;
-    const uint8_t *p = scales + g / 8 * (parts * 32 + parts * 16 * n_codes);
-    v16 d = v16_load_f16((const uint16_t *)(const void *)p), dmin = v16_set1(0);
+    const size_t parts = has_min ? 2 : 1, n_codes = 256 / (size_t)group;
+    struct group_scales s = {.min = v16_set1(0)};
+    const uint8_t *p = scales + (has_codes ? g / 8 * parts * (32 + 16 * n_codes) : (size_t)g * 32 * parts);
+    s.scale = v16_load_f16((const uint16_t *)(const void *)p);
     if (has_min) {
-        dmin = v16_sub(v16_set1(-0.0f), v16_load_f16((const uint16_t *)(const void *)(p + 32)));
+        s.min = v16_load_f16((const uint16_t *)(const void *)(p + 32));
     }
-    const uint8_t *codes = p + 32 * parts + 16 * parts * (g % 8 * (32 / (size_t)group));
-    ESP_UNROLL
-    for (int h = 0; h < 32 / group; h++) {
-        s.scale[h] = v16_mul(d, has_min ? v16_load_u8(codes) : v16_load_i8(codes));
-        s.min[h] = has_min ? v16_mul(dmin, v16_load_u8(codes + 16)) : dmin;
-        codes += 16 * parts;
+    if (has_codes) {
+        const uint8_t *codes = p + 32 * parts + 16 * parts * (g % 8 * (32 / (size_t)group) + (size_t)h);
+        s.scale = v16_mul(s.scale, has_min ? v16_load_u8(codes) : v16_load_i8(codes));
+        s.min = has_min ? v16_mul(v16_sub(v16_set1(-0.0f), s.min), v16_load_u8(codes + 16)) : s.min;
     }
     return s;
 }
 
-/* sums [n_rows][16]; the format's parts and n_rows are constants wherever this is inlined. */
-ESP_VEC_INLINE void tile(const uint8_t *panel, uint32_t n_in, const struct esp_tile_x *x, float *sums, const int bits,
-                         const int group, const bool has_min, const bool has_codes, const int n_rows)
+/* Integer sums of one weight group, steps [first, end), for n_panels × n_rows. Small tiles have several sums each,
+ * so that enough independent ones are under way; integers add up to the same in any order. */
+ESP_VEC_INLINE void dot(const uint8_t *p, size_t panel_bytes, const int8_t *q, const int32_t *start, const int bits,
+                        const int first, const int end, const int n_panels, const int n_rows, __m512i *isum)
+{
+    const int n = n_panels * n_rows, n_parts = n == 1 ? 4 : n <= 4 ? 2 : 1;
+    __m512i part[N_SUMS_MAX];
+    ESP_UNROLL
+    for (int i = 0; i < n * n_parts; i++) {
+        part[i] = start != NULL && i < n ? broadcast4(start + i % n_rows) : _mm512_setzero_si512();
+    }
+    ESP_UNROLL
+    for (int s = first; s < end; s++) {
+        const int step = end - first == 8 ? s / 2 + s % 2 * 4 : s; /* low and high nibbles of a vector in turn */
+        __m512i w[N_PANELS_MAX];
+        ESP_UNROLL
+        for (int k = 0; k < n_panels; k++) {
+            w[k] = unpack_step(p + (size_t)k * panel_bytes, bits, step);
+        }
+        ESP_UNROLL
+        for (int r = 0; r < n_rows; r++) {
+            __m512i x = broadcast4(q + 32 * r + 4 * step);
+            ESP_UNROLL
+            for (int k = 0; k < n_panels; k++) {
+                const int at = (s % n_parts) * n + k * n_rows + r;
+                part[at] = _mm512_dpbusd_epi32(part[at], w[k], x);
+            }
+        }
+    }
+    ESP_UNROLL
+    for (int i = 0; i < n; i++) {
+        isum[i] = part[i];
+        ESP_UNROLL
+        for (int k = 1; k < n_parts; k++) {
+            isum[i] = _mm512_add_epi32(isum[i], part[k * n + i]);
+        }
+    }
+}
+
+ESP_VEC_INLINE void prefetch(const uint8_t *p, const size_t bytes)
+{
+    ESP_UNROLL
+    for (size_t line = 0; line < bytes; line += 64) {
+        _mm_prefetch((const char *)p + line + PREFETCH_BYTES, _MM_HINT_T0);
+    }
+}
+
+/* sums [n_panels][n_rows][16]; the parts of the format and the size are constants wherever this is inlined. */
+ESP_VEC_INLINE void tile(const uint8_t *panel, size_t panel_bytes, uint32_t n_in, const struct esp_tile_x *x,
+                         float *sums, const int bits, const int group, const bool has_min, const bool has_codes,
+                         const int n_panels, const int n_rows)
 {
     const size_t group_bytes = bits == 8 ? 512 : 256 + 64 * (size_t)(bits - 4);
     const uint32_t n_groups = n_in / 32;
     const int n_halves = 32 / group, n_steps = group / 4;
-    const uint8_t *scales = panel + group_bytes * n_groups;
-    const size_t block = (size_t)n_groups * ESP_ROW_BLOCK;
-    const float *side = x->side;
-    v16 acc[N_TILE_MAX];
+    const uint8_t *scales = panel + group_bytes * n_groups, *side = x->side;
+    const int8_t *q = x->q;
+    const float *d = x->d;
+    v16 acc[N_SUMS_MAX];
     ESP_UNROLL
-    for (int r = 0; r < n_rows; r++) {
-        acc[r] = v16_set1(0);
+    for (int i = 0; i < n_panels * n_rows; i++) {
+        acc[i] = v16_set1(0);
     }
     for (uint32_t g = 0; g < n_groups; g++) {
-        const uint8_t *p = panel + g * group_bytes;
-        __m512i w[8];
-        unpack(p, bits, w);
-        if (n_rows <= 4) {
-            ESP_UNROLL
-            for (size_t line = 0; line < group_bytes; line += 64) {
-                _mm_prefetch((const char *)p + line + PREFETCH_BYTES, _MM_HINT_T0);
-            }
-        }
-        struct group_scales s = load_scales(scales, g, group, has_min, has_codes);
         ESP_UNROLL
-        for (int r = 0; r < n_rows; r++) {
-            const size_t at = (size_t)(r / ESP_ROW_BLOCK) * block + g * ESP_ROW_BLOCK + (size_t)(r % ESP_ROW_BLOCK);
-            const size_t row = (size_t)(r / ESP_ROW_BLOCK) * block * (size_t)n_halves +
-                               (size_t)g * (size_t)n_halves * ESP_ROW_BLOCK + (size_t)(r % ESP_ROW_BLOCK);
-            const int8_t *q = x->q + at * 32;
-            v16 d = v16_set1(x->d[at]);
+        for (int h = 0; h < n_halves; h++) {
+            __m512i isum[N_SUMS_MAX];
+            dot(panel, panel_bytes, q, has_min ? NULL : (const int32_t *)(const void *)side, bits, h * n_steps,
+                (h + 1) * n_steps, n_panels, n_rows, isum);
             ESP_UNROLL
-            for (int h = 0; h < n_halves; h++) {
-                __m512i isum = has_min ? _mm512_setzero_si512() : broadcast4(side + row + (size_t)h * ESP_ROW_BLOCK);
+            for (int k = 0; k < n_panels; k++) {
+                struct group_scales s = load_scales(scales + (size_t)k * panel_bytes, g, h, group, has_min, has_codes);
                 ESP_UNROLL
-                for (int k = h * n_steps; k < (h + 1) * n_steps; k++) {
-                    isum = _mm512_dpbusd_epi32(isum, w[k], broadcast4(q + 4 * k));
-                }
-                acc[r] = v16_fma(v16_mul(s.scale[h], d), _mm512_cvtepi32_ps(isum), acc[r]);
-                if (has_min) {
-                    acc[r] = v16_fma(s.min[h], v16_set1(side[row + (size_t)h * ESP_ROW_BLOCK]), acc[r]);
+                for (int r = 0; r < n_rows; r++) {
+                    v16 *sum = &acc[k * n_rows + r];
+                    *sum = v16_fma(v16_mul(s.scale, v16_set1(d[r])), _mm512_cvtepi32_ps(isum[k * n_rows + r]), *sum);
+                    if (has_min) {
+                        *sum = v16_fma(s.min, v16_set1(((const float *)(const void *)side)[r]), *sum);
+                    }
                 }
             }
+            side += ESP_ROW_BLOCK * sizeof(float);
         }
+        ESP_UNROLL
+        for (int k = 0; k < n_panels && n_rows <= 4; k++) {
+            prefetch(panel + (size_t)k * panel_bytes, group_bytes);
+        }
+        panel += group_bytes;
+        q += (size_t)ESP_ROW_BLOCK * 32;
+        d += ESP_ROW_BLOCK;
     }
     ESP_UNROLL
-    for (int r = 0; r < n_rows; r++) {
-        v16_store(sums + 16 * r, acc[r]);
+    for (int i = 0; i < n_panels * n_rows; i++) {
+        v16_store(sums + 16 * i, acc[i]);
     }
 }
 
-typedef void tile_fn(const uint8_t *panel, uint32_t n_in, const struct esp_tile_x *x, float *sums);
+typedef void tile_fn(const uint8_t *panel, size_t panel_bytes, uint32_t n_in, const struct esp_tile_x *x,
+                     float *sums);
 
-#define TILE(name, rows, bits, group, has_min, has_codes)                                                    \
-    static void tile_##name##_##rows(const uint8_t *panel, uint32_t n_in, const struct esp_tile_x *x,        \
-                                     float *sums)                                                            \
+#define TILE(name, panels, rows, bits, group, has_min, has_codes)                                            \
+    static void tile_##name##_##panels##_##rows(const uint8_t *panel, size_t panel_bytes, uint32_t n_in,     \
+                                                const struct esp_tile_x *x, float *sums)                     \
     {                                                                                                        \
-        tile(panel, n_in, x, sums, bits, group, has_min, has_codes, rows);                                   \
+        tile(panel, panel_bytes, n_in, x, sums, bits, group, has_min, has_codes, panels, rows);              \
     }
 #define TILES(name, bits, group, has_min, has_codes)                                                         \
-    TILE(name, 1, bits, group, has_min, has_codes)                                                           \
-    TILE(name, 2, bits, group, has_min, has_codes)                                                           \
-    TILE(name, 3, bits, group, has_min, has_codes)                                                           \
-    TILE(name, 4, bits, group, has_min, has_codes)                                                           \
-    TILE(name, 8, bits, group, has_min, has_codes)                                                           \
-    TILE(name, 12, bits, group, has_min, has_codes)
+    TILE(name, 1, 1, bits, group, has_min, has_codes)                                                        \
+    TILE(name, 1, 2, bits, group, has_min, has_codes)                                                        \
+    TILE(name, 1, 4, bits, group, has_min, has_codes)                                                        \
+    TILE(name, 1, 6, bits, group, has_min, has_codes)                                                        \
+    TILE(name, 2, 1, bits, group, has_min, has_codes)                                                        \
+    TILE(name, 2, 2, bits, group, has_min, has_codes)                                                        \
+    TILE(name, 2, 3, bits, group, has_min, has_codes)                                                        \
+    TILE(name, 2, 4, bits, group, has_min, has_codes)                                                        \
+    TILE(name, 2, 6, bits, group, has_min, has_codes)
 
 TILES(q4_0, 4, 32, false, false)
 TILES(q4_1, 4, 32, true, false)
@@ -162,8 +191,14 @@ TILES(q4_k, 4, 32, true, true)
 TILES(q5_k, 5, 32, true, true)
 TILES(q6_k, 6, 16, false, true)
 
-#define ROW(name) {tile_##name##_1, tile_##name##_2, tile_##name##_3, tile_##name##_4, tile_##name##_8, tile_##name##_12}
-static tile_fn *const tiles[ESP_TYPE_COUNT][6] = {
+#define ROW(name)                                                                                            \
+    {                                                                                                        \
+        {tile_##name##_1_1, tile_##name##_1_2, tile_##name##_1_4, tile_##name##_1_4, tile_##name##_1_6},     \
+            {tile_##name##_2_1, tile_##name##_2_2, tile_##name##_2_3, tile_##name##_2_4, tile_##name##_2_6}, \
+    }
+#define N_SIZES 5
+static const uint32_t sizes[2][N_SIZES] = {{1, 2, 4, 4, 6}, {1, 2, 3, 4, 6}};
+static tile_fn *const tiles[ESP_TYPE_COUNT][2][N_SIZES] = {
     [ESP_TYPE_Q4_0] = ROW(q4_0), [ESP_TYPE_Q4_1] = ROW(q4_1), [ESP_TYPE_Q5_0] = ROW(q5_0),
     [ESP_TYPE_Q5_1] = ROW(q5_1), [ESP_TYPE_Q8_0] = ROW(q8_0), [ESP_TYPE_Q2_K] = ROW(q2_k),
     [ESP_TYPE_Q3_K] = ROW(q3_k), [ESP_TYPE_Q4_K] = ROW(q4_k), [ESP_TYPE_Q5_K] = ROW(q5_k),
@@ -175,18 +210,21 @@ void ESP_LEVEL_NAME(esp_x86_linear_int)(const struct esp_linear_args *args, cons
 {
     const struct esp_weight *w = args->weight[weight_idx];
     const size_t panel_bytes = esp_panel_shape(w->type, w->n_in).bytes;
-    _Alignas(64) float sums[N_TILE_MAX * 16];
-    for (uint32_t row = 0; row < args->n_rows;) {
-        uint32_t left = args->n_rows - row, n_rows = left < N_TILE_MAX ? left : N_TILE_MAX;
-        /* rows between the sizes of tiles are filled up: what is computed for them is not stored */
-        tile_fn *fn = tiles[w->type][n_rows <= 4 ? n_rows - 1 : n_rows <= 8 ? 4 : 5];
-        struct esp_tile_x x = esp_tile_x(quant, weight_idx, w, row);
-        for (uint32_t p = panel; p < panel_end; p++) {
-            fn((const uint8_t *)w->data + p * panel_bytes, w->n_in, &x, sums);
-            for (uint32_t r = 0; r < n_rows; r++) {
-                esp_tile_store(args, weight_idx, row + r, p, sums + 16 * r);
+    _Alignas(64) float sums[N_SUMS_MAX * 16];
+    for (uint32_t p = panel, n_panels; p < panel_end; p += n_panels) {
+        n_panels = panel_end - p >= 2 ? 2 : 1;
+        const uint8_t *data = (const uint8_t *)w->data + p * panel_bytes;
+        for (uint32_t row = 0, n_rows; row < args->n_rows; row += n_rows) {
+            n_rows = args->n_rows - row < 6 ? args->n_rows - row : 6;
+            struct esp_tile_x x = esp_tile_x(quant, weight_idx, w, row);
+            uint32_t size = n_rows <= 4 ? n_rows - 1 : 4, n_filled = sizes[n_panels - 1][size];
+            /* the rows that fill up a tile are computed from what lies there, and not stored */
+            tiles[w->type][n_panels - 1][size](data, panel_bytes, w->n_in, &x, sums);
+            for (uint32_t k = 0; k < n_panels; k++) {
+                for (uint32_t r = 0; r < n_rows; r++) {
+                    esp_tile_store(args, weight_idx, row + r, p + k, sums + 16 * (k * n_filled + r));
+                }
             }
         }
-        row += n_rows;
     }
 }

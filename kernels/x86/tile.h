@@ -11,7 +11,7 @@
 #include "kernels/x86/panel.h"
 #include "kernels/x86/x86.h"
 
-/* First row block of a tile; the next one is n_groups · 4 quantised groups further. */
+/* The first row of a tile; all its rows are in one row block. */
 struct esp_tile_x {
     const int8_t *q;
     const float *d;
@@ -21,12 +21,12 @@ struct esp_tile_x {
 ESP_VEC_INLINE struct esp_tile_x esp_tile_x(const struct esp_quant *quant, uint32_t weight_idx,
                                             const struct esp_weight *w, uint32_t row)
 {
-    size_t at = (size_t)(row / ESP_ROW_BLOCK) * (w->n_in / 32) * ESP_ROW_BLOCK;
+    size_t at = (size_t)(row / ESP_ROW_BLOCK) * (w->n_in / 32) * ESP_ROW_BLOCK, in_block = row % ESP_ROW_BLOCK;
     size_t per = esp_format(w->type)->group == 16 ? 2 : 1;
     struct esp_tile_x x = {
-        .q = quant->q + at * 32,
-        .d = quant->d + at,
-        .side = (const int32_t *)quant->side[weight_idx] + at * per,
+        .q = quant->q + (at + in_block) * 32,
+        .d = quant->d + at + in_block,
+        .side = (const int32_t *)quant->side[weight_idx] + at * per + in_block,
     };
     return x;
 }

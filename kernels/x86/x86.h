@@ -1,7 +1,7 @@
 /* The x86 levels: one table each, made of files that are compiled once per level.
  *
- * Quantised rows stand in blocks of four, group by group, so that a tile of rows needs one pointer a
- * block:  q [n_rows / 4][n_in / 32][4][32],  d [n_rows / 4][n_in / 32][4],  side [n_rows / 4][n_in / group][4].
+ * Quantised rows stand in blocks of twelve, group by group, so that a tile of rows needs one pointer:
+ *   q [n_rows / 12][n_in / 32][12][32],  d [n_rows / 12][n_in / 32][12],  side [n_rows / 12][n_in / group][12].
  * Thread: any, see kernels/cpu/level.h.
  */
 #ifndef ESP_KERNELS_X86_X86_H
@@ -9,7 +9,7 @@
 
 #include "kernels/cpu/level.h"
 
-#define ESP_ROW_BLOCK 4
+#define ESP_ROW_BLOCK ESP_ROW_TILE
 
 extern const struct esp_cpu_level_ops esp_level_avx2;
 extern const struct esp_cpu_level_ops esp_level_avx512;
