@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/utf8.h"
 #include "runtime/tokenizer_impl.h"
 
 /* Texts that mean "the answer ends here" in the chat formats of known models. */
@@ -20,10 +21,14 @@ static const char *const end_texts[] = {
     "<|END_OF_TURN|>", "<|role_end|>", "<|plamo:eos|>",   "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
 };
 
+/* Only whole characters: cutting inside one would leave pieces that are not UTF-8. */
 static bool is_special(const struct esp_tokenizer *tok, uint32_t id)
 {
-    return tok->types[id] == ESP_TOKEN_CONTROL || tok->types[id] == ESP_TOKEN_USER ||
-           tok->types[id] == ESP_TOKEN_UNKNOWN;
+    size_t n;
+    const char *text = esp_token_text(tok, id, &n);
+    bool cut_out = tok->types[id] == ESP_TOKEN_CONTROL || tok->types[id] == ESP_TOKEN_USER ||
+                   tok->types[id] == ESP_TOKEN_UNKNOWN;
+    return cut_out && n > 0 && esp_utf8_valid(text, n) == n;
 }
 
 static int compare_texts(const struct esp_tokenizer *tok, uint32_t a, uint32_t b)
@@ -56,7 +61,7 @@ esp_status esp_specials_create(struct esp_tokenizer *tok)
     for (uint32_t id = 0; id < tok->n_tokens; id++) {
         size_t n_bytes;
         const char *text = esp_token_text(tok, id, &n_bytes);
-        if (is_special(tok, id) && n_bytes > 0) {
+        if (is_special(tok, id)) {
             specials->ids[specials->n++] = id;
             specials->starts[(uint8_t)text[0]] = true;
             specials->bytes_max = n_bytes > specials->bytes_max ? (uint32_t)n_bytes : specials->bytes_max;

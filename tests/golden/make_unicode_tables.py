@@ -2,6 +2,7 @@
 """Write runtime/unicode_tables.c from the Unicode data that Python carries.
 
 Usage: python3 make_unicode_tables.py [--check] [OUT]     --check: compare only, exit 1 when the file differs
+       python3 make_unicode_tables.py --sums              the checksums in tests/unit/runtime/test_unicode.c
 """
 import os
 import sys
@@ -81,7 +82,37 @@ def flat(rows):
     return [x for row in rows for x in row]
 
 
+def fnv(data, value=0xCBF29CE484222325):
+    for byte in data:
+        value = (value ^ byte) * 0x100000001B3 % (1 << 64)
+    return value
+
+
+def sums():
+    """FNV-1a over a function of every character: NFC and NFD of the character between two letters, with a mark of a
+    lower class behind it; its simple lower case; its classes."""
+    for form in ("NFC", "NFD"):
+        value = 0xCBF29CE484222325
+        for cp in chars():
+            value = fnv(unicodedata.normalize(form, "a" + chr(cp) + "\u0301\u0323b").encode(), value)
+        print(form, hex(value))
+    value = 0xCBF29CE484222325
+    for cp in chars():
+        low = chr(cp).lower()
+        value = fnv((low if len(low) == 1 else chr(cp)).encode(), value)
+    print("lower", hex(value))
+    value = 0xCBF29CE484222325
+    for cp in chars():
+        cat = unicodedata.category(chr(cp))
+        value = fnv(bytes([(cat == "Mn") + 2 * (cat[0] == "P") + 4 * (cat in ("Cc", "Cf", "Co"))]), value)
+    print("classes", hex(value))
+
+
 def main(argv):
+    if "--sums" in argv:
+        sums()
+        return 0
+
     def cat(cp):
         return unicodedata.category(chr(cp))
 
