@@ -89,6 +89,8 @@ CASES = [
     ("headers-alone", "radix/a.h", GUARD.format("size_t n;"), 1),
     ("headers-alone", "radix/a.h", GUARD.format("#include <stddef.h>\nstruct a { size_t class; };"), 0),
     ("headers-alone", "radix/a.h", "struct without_guard { int a; };", 1),
+    ("headers-alone", "kernels/x86/a.h", GUARD.format("#ifndef __AVX2__\n#error no AVX2\n#endif"), 0),
+    ("headers-alone", "kernels/a_avx512.h", GUARD.format("#ifndef __AVX512VNNI__\n#error no VNNI\n#endif"), 0),
     ("headers-alone", "kernels/ops.h", GUARD.format("struct a { int class; };"), 1),
 ]
 ALWAYS_THERE = ("radix/tree.h", "radix/internal.h", "grammar/grammar.h", "kernels/ops.h", "runtime/espalier.h",
