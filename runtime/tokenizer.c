@@ -140,8 +140,8 @@ static esp_status encode_text(struct esp_encode *enc, struct reach *reach, const
 }
 
 /* One text from spans; a single span is used where it lies. */
-static esp_status join_spans(const struct esp_span *spans, size_t n_spans, struct esp_buf *joined, const char **ret_text,
-                             size_t *ret_n_bytes, struct esp_err *err)
+static esp_status join_spans(const struct esp_span *spans, size_t n_spans, struct esp_buf *joined,
+                             const char **ret_text, size_t *ret_n_bytes, struct esp_err *err)
 {
     size_t n_bytes = 0;
     for (size_t idx = 0; idx < n_spans; idx++) {

@@ -184,19 +184,23 @@ static void mark_end(struct esp_tokenizer *tok, uint32_t id)
 
 static esp_status read_ids(struct esp_tokenizer *tok, const struct esp_gguf *gguf, struct esp_err *err)
 {
-    static const char *const unused[] = {KEY("padding_token_id"), KEY("mask_token_id"), KEY("seperator_token_id")};
-    uint32_t eot = ESP_TOKEN_NONE, eom = ESP_TOKEN_NONE, cls = ESP_TOKEN_NONE, other;
-    esp_status status = read_id(tok, gguf, KEY("bos_token_id"), false, &tok->bos, err);
-    status = status != ESP_OK ? status : read_id(tok, gguf, KEY("eos_token_id"), false, &tok->eos, err);
-    status = status != ESP_OK ? status : read_id(tok, gguf, KEY("unknown_token_id"), false, &tok->unk, err);
-    status = status != ESP_OK ? status : read_id(tok, gguf, KEY("eot_token_id"), false, &eot, err);
-    status = status != ESP_OK ? status : read_id(tok, gguf, KEY("eom_token_id"), false, &eom, err);
-    status = status != ESP_OK ? status : read_id(tok, gguf, KEY("cls_token_id"), false, &cls, err);
-    for (size_t idx = 0; status == ESP_OK && idx < sizeof unused / sizeof unused[0]; idx++) {
-        status = read_id(tok, gguf, unused[idx], true, &other, err);
-    }
-    if (status != ESP_OK) {
-        return status;
+    uint32_t eot = ESP_TOKEN_NONE, eom = ESP_TOKEN_NONE, cls = ESP_TOKEN_NONE, unused;
+    const struct {
+        const char *key;
+        uint32_t *id;
+        bool lenient; /* not needed here: a file may have it wrong */
+    } ids[] = {
+        {KEY("bos_token_id"), &tok->bos, false},         {KEY("eos_token_id"), &tok->eos, false},
+        {KEY("unknown_token_id"), &tok->unk, false},     {KEY("eot_token_id"), &eot, false},
+        {KEY("eom_token_id"), &eom, false},              {KEY("cls_token_id"), &cls, false},
+        {KEY("padding_token_id"), &unused, true},        {KEY("mask_token_id"), &unused, true},
+        {KEY("seperator_token_id"), &unused, true},
+    };
+    for (size_t idx = 0; idx < sizeof ids / sizeof ids[0]; idx++) {
+        esp_status status = read_id(tok, gguf, ids[idx].key, ids[idx].lenient, ids[idx].id, err);
+        if (status != ESP_OK) {
+            return status;
+        }
     }
     if (tok->kind == ESP_TOKENIZER_SPM && tok->n_tokens > 2) {
         tok->bos = tok->bos == ESP_TOKEN_NONE ? 1 : tok->bos;

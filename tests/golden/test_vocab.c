@@ -1,8 +1,11 @@
-/* Vocabularies of real models against ids made by their reference tokenizers, line by line.
+/* Vocabularies of real models against ids made by other tokenizers, line by line.
  *
- * Reads shared/data/vocab (README.md there says who made the expected ids) and skips without it. Every text
- * is also turned back: the result is the text after the tokenizer's own normalisation.
+ * Reads shared/data/vocab (README.md there says who made the expected ids) and the two model files
+ * (tokens_llama_cpp.jsonl, recorded by make_tokens.py), and skips what is absent. Every text is also turned
+ * back: the result is the text after the tokenizer's own normalisation. Long texts without a space must end.
  */
+#include <jansson.h>
+
 #include "runtime/base/file.h"
 #include "runtime/tokenizer.h"
 #include "runtime/unicode.h"
@@ -157,4 +160,108 @@ static void test_reference_ids(void)
     esp_tokenizer_destroy(tok);
 }
 
-ESP_TEST_MAIN(T(test_reference_ids))
+static struct esp_tokenizer *open_model(const char *name)
+{
+    const char *path = esp_test_model(name);
+    return path == NULL ? NULL : open_vocab(path);
+}
+
+static void check_recorded(const struct esp_tokenizer *tok, const json_t *row, int line)
+{
+    const json_t *text = json_object_get(row, "text"), *want = json_object_get(row, "ids");
+    struct esp_span span = {json_string_value(text), json_string_length(text),
+                            json_is_true(json_object_get(row, "special"))};
+    struct esp_buf ids;
+    struct esp_err err = {0};
+    esp_buf_init(&ids, ESP_TAG_MISC, 1 << 24);
+    esp_status status = esp_tokenizer_encode(tok, &span, 1, &ids, &err);
+    const uint32_t *got = (const void *)ids.data;
+    bool same = status == ESP_OK && ids.n / 4 == json_array_size(want);
+    for (size_t idx = 0; same && idx < ids.n / 4; idx++) {
+        same = got[idx] == (uint32_t)json_integer_value(json_array_get(want, idx));
+    }
+    CHECK(same, "line %d: %s: %zu ids, %s", line, span.text, ids.n / 4, err.message);
+    struct job job = {.ids = "tokens_llama_cpp.jsonl"};
+    if (strstr(span.text, "\xE2\x96\x81") == NULL) { /* SPM: U+2581 is a space */
+        check_back(tok, &job, span.text, span.n_bytes, &ids, line);
+    }
+    esp_buf_finish(&ids);
+}
+
+static void test_recorded_ids(void)
+{
+    struct esp_buf lines;
+    REQUIRE(read_all(ESP_GOLDEN_DIR "/tokens_llama_cpp.jsonl", &lines), "tokens_llama_cpp.jsonl");
+    struct esp_tokenizer *tok = NULL;
+    char open[128] = "";
+    int n = 0, n_checked = 0;
+    for (const char *at = lines.data; *at != '\0'; at += *at == '\n') {
+        size_t n_bytes = strcspn(at, "\n");
+        json_t *row = json_loadb(at, n_bytes, JSON_ALLOW_NUL, NULL);
+        const char *model = json_string_value(json_object_get(row, "model"));
+        CHECK(model != NULL, "line %d", n);
+        if (model != NULL && strcmp(open, model) != 0) {
+            esp_tokenizer_destroy(tok);
+            tok = open_model(model);
+            snprintf(open, sizeof open, "%s", model);
+        }
+        n++;
+        if (tok != NULL && model != NULL) {
+            check_recorded(tok, row, n);
+            n_checked++;
+        }
+        json_decref(row);
+        at += n_bytes;
+    }
+    CHECK(n == 192, "%d lines", n);
+    printf("# %d of %d lines checked\n", n_checked, n);
+    esp_tokenizer_destroy(tok);
+    esp_buf_finish(&lines);
+}
+
+/* A megabyte that no pre-tokenizer cuts. Time is not asserted; a quadratic loop would not end within the limit. */
+static void run_long(const struct esp_tokenizer *tok, const char *name, bool exact)
+{
+    enum { LONG_BYTES = 1 << 20 };
+    char *text = malloc(LONG_BYTES);
+    REQUIRE(text != NULL, "memory");
+    for (int kind = 0; kind < 3; kind++) {
+        for (size_t idx = 0; idx < LONG_BYTES; idx++) {
+            text[idx] = kind == 0 ? 'a' : kind == 1 ? (char)('a' + esp_rng_below(&esp_test_state.rng, 26)) : '.';
+        }
+        struct esp_span span = {text, LONG_BYTES, true};
+        struct esp_buf ids;
+        struct esp_err err = {0};
+        esp_buf_init(&ids, ESP_TAG_MISC, 1 << 24);
+        struct timespec start, end;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
+        CHECK(esp_tokenizer_encode(tok, &span, 1, &ids, &err) == ESP_OK, "%s: %s", name, err.message);
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+        printf("# %s, text %d: %zu ids, %.0f ms of CPU time\n", name, kind, ids.n / 4,
+               (double)(end.tv_sec - start.tv_sec) * 1e3 + (double)(end.tv_nsec - start.tv_nsec) / 1e6);
+        struct job job = {.ids = name};
+        if (exact) {
+            check_back(tok, &job, text, LONG_BYTES, &ids, kind);
+        }
+        esp_buf_finish(&ids);
+    }
+    free(text);
+}
+
+static void test_long_texts(void)
+{
+    static const char *const vocabs[] = {"ggml-vocab-gpt-2.gguf", "ggml-vocab-llama-spm.gguf", "ggml-vocab-bert-bge.gguf"};
+    static const char *const models[] = {"SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-Q4_K_M.gguf"};
+    for (size_t idx = 0; idx < 5; idx++) {
+        char name[128];
+        snprintf(name, sizeof name, "data/vocab/%s", vocabs[idx % 3]);
+        const char *path = idx < 3 ? esp_test_shared(name) : esp_test_model(models[idx - 3]);
+        struct esp_tokenizer *tok = path == NULL ? NULL : open_vocab(path);
+        if (tok != NULL) {
+            run_long(tok, idx < 3 ? vocabs[idx] : models[idx - 3], idx != 2);
+        }
+        esp_tokenizer_destroy(tok);
+    }
+}
+
+ESP_TEST_MAIN(T(test_reference_ids), T(test_recorded_ids), T(test_long_texts))

@@ -22,7 +22,8 @@ static const char *cut(const char *name, const char *text)
     char *at = out;
     *at = '\0';
     for (size_t idx = 0; idx < n; idx++) {
-        at += sprintf(at, idx == 0 ? "%.*s" : "|%.*s", (int)(ends[idx] - start), text + start);
+        at += snprintf(at, sizeof out - (size_t)(at - out), idx == 0 ? "%.*s" : "|%.*s", (int)(ends[idx] - start),
+                       text + start);
         start = ends[idx];
     }
     if (status != ESP_OK) {
@@ -80,7 +81,8 @@ static void test_names_once(void)
     for (size_t idx = 0; esp_pretok_row_at(idx) != NULL; idx++) {
         char names[512];
         snprintf(names, sizeof names, "%s", esp_pretok_row_at(idx)->names);
-        for (char *name = strtok(names, " "); name != NULL; name = strtok(NULL, " ")) {
+        char *rest = NULL;
+        for (char *name = strtok_r(names, " ", &rest); name != NULL; name = strtok_r(NULL, " ", &rest)) {
             CHECK(esp_pretok_find(name, strlen(name)) == esp_pretok_row_at(idx), "%s is in two rows", name);
         }
     }
@@ -92,8 +94,9 @@ enum { LONG_BYTES = 100000 };
  * into the match limit or the test's time limit. */
 static size_t fill_long(char *text, int kind)
 {
-    static const char *const units[] = {"a", "A", " ", "\n", "1", "'", ".", "\xCC\x81", "\xE4\xBD\xA0", "aA", " \n", "1a",
-                                        "\xE0\xA4\x95 ", "\t ", "_", "\xD9\xA1", "/"};
+    static const char *const units[] = {
+        "a", "A", " ", "\n", "1", "'", ".", "\xCC\x81", "\xE4\xBD\xA0", "aA", " \n", "1a", "\xE0\xA4\x95 ", "\t ", "_",
+        "\xD9\xA1", "/"};
     static const char *const ends[] = {"", "x", "1", "\n", "\xE4\xBD\xA0"};
     const char *unit = units[kind % (int)N(units)], *end = ends[kind / (int)N(units)];
     size_t n_unit = strlen(unit), n = 0;

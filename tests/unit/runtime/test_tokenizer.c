@@ -7,8 +7,9 @@
 
 static const char *const merges[] = {"a a", "a b", "ab c", "x y", "xy z", "S T", "ST O", "STO P"};
 static const struct kit_token bpe_extra[] = {
-    {"aa", 1, 0},      {"ab", 1, 0},      {"abc", 1, 0},      {"xyz", 1, 0},      {"STO", 1, 0}, {"<s>", 3, 0},
-    {"<s><user>", 3, 0}, {"<user>", 4, 0}, {"<user><", 4, 0}, {"\xE2\x82\xAC", 4, 0}, {"", 1, 0},  {"hidden", 5, 0}, {"STOP", 3, 0},
+    {"aa", 1, 0},        {"ab", 1, 0},     {"abc", 1, 0},     {"xyz", 1, 0},          {"STO", 1, 0}, {"<s>", 3, 0},
+    {"<s><user>", 3, 0}, {"<user>", 4, 0}, {"<user><", 4, 0}, {"\xE2\x82\xAC", 4, 0}, {"", 1, 0},
+    {"hidden", 5, 0},    {"STOP", 3, 0},
 };
 enum { AA = 256, AB, ABC, XYZ, STO, BOS, BOS_USER, USER, USER_LT, EURO };
 

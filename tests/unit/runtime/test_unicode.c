@@ -45,7 +45,8 @@ static void test_all_characters(void)
             continue;
         }
         lower = fnv(text, (size_t)esp_utf8_encode(esp_unicode_lower(cp), text), lower);
-        char bits = (char)(esp_unicode_is_mark(cp) + 2 * esp_unicode_is_punctuation(cp) + 4 * esp_unicode_is_control(cp));
+        int mark = esp_unicode_is_mark(cp), punctuation = esp_unicode_is_punctuation(cp);
+        char bits = (char)(mark + 2 * punctuation + 4 * esp_unicode_is_control(cp));
         classes = fnv(&bits, 1, classes);
     }
     CHECK(nfc == 0xb2fa115040c3aa78u, "NFC %llx", (unsigned long long)nfc);

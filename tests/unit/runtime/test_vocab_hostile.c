@@ -204,8 +204,8 @@ static void test_split_character(void)
         }
         struct esp_tokenizer *tok = kit_make(&kit);
         REQUIRE(tok != NULL, "open");
-        static const char *const want[] = {"97 196 128 32 98 196 128", "229 153 132 100 199 131 229 153 132 101 199 131",
-                                           "1 1"};
+        static const char *const want[] = {"97 196 128 32 98 196 128",
+                                           "229 153 132 100 199 131 229 153 132 101 199 131", "1 1"};
         const char *got = kit_ids(tok, "a\xC4\x80 b\xC4\x80", false);
         CHECK(strcmp(got, want[kind]) == 0, "%s, not %s", got, want[kind]);
         esp_tokenizer_destroy(tok);

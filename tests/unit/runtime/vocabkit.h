@@ -207,7 +207,7 @@ static inline const char *kit_ids_of_spans(const struct esp_tokenizer *tok, cons
     }
     const uint32_t *values = (const void *)ids.data;
     for (size_t idx = 0; status == ESP_OK && idx < ids.n / 4 && at < out + sizeof texts[0] - 16; idx++) {
-        at += sprintf(at, idx == 0 ? "%u" : " %u", values[idx]);
+        at += snprintf(at, 16, idx == 0 ? "%u" : " %u", values[idx]);
     }
     esp_buf_finish(&ids);
     return out;

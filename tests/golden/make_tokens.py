@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Record token ids with llama.cpp: writes tokens_llama_cpp.jsonl, one {"model","special","text","ids"} a line.
+
+Usage: python3 make_tokens.py OUT MODEL.gguf...        needs the Python package llama-cpp-python
+
+The file in this folder was made on 2026-12-01 with llama-cpp-python 0.3.36 from SmolLM2-135M-Instruct.Q4_1.gguf and
+gemma-3-270m-Q4_K_M.gguf. The texts are this project's own. No BOS or EOS is added. Left out: "</s>" in gemma3's
+vocabulary, a user-defined token (HTML) in the file and for its own tokenizer, which llama.cpp takes for a control token.
+"""
+import json
+import sys
+
+from llama_cpp import Llama
+
+TEXTS = [
+    "",
+    "a",
+    "Hello, world!",
+    " Hello",
+    "  two spaces",
+    "a  b   c    d",
+    "\n",
+    "\n\n",
+    "a\n\n\nb",
+    "\t\ttabs\tand\t",
+    "It's we'll I'M DON'T you're",
+    "12345678 3.14e10 1,000,000",
+    "Stra\u00dfe na\u00efve caf\u00e9 \u00dc \u00fc",
+    "e\u0301 n\u0303 combining",
+    "\u0928\u092e\u0938\u094d\u0924\u0947 \u0926\u0941\u0928\u093f\u092f\u093e",
+    "\u4f60\u597d\uff0c\u4e16\u754c\u3002",
+    "\u3053\u3093\u306b\u3061\u306f\u4e16\u754c \u30ab\u30bf\u30ab\u30ca",
+    "\uc548\ub155\ud558\uc138\uc694 \uc138\uacc4",
+    "\u041f\u0440\u0438\u0432\u0435\u0442, \u043c\u0438\u0440!",
+    "\u0645\u0631\u062d\u0628\u0627 \u0628\u0627\u0644\u0639\u0627\u0644\u0645",
+    "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd",
+    "\ud83e\udd37\ud83c\udffd\u200d\u2640\ufe0f \ud83d\ude80\ud83d\ude80 \ud83d\udc68\u200d\ud83d\udc69\u200d\ud83d\udc67",
+    "def f(x):\n    return x ** 2  # comment\n",
+    "{\"category\": \"billing\", \"priority\": 2}",
+    "<table><tr><td>x</td></tr></table>",
+    "<|im_start|>user\nHi<|im_end|>\n",
+    "<start_of_turn>user\nHi<end_of_turn>\n<eos>",
+    "<bos><unk><pad>",
+    "\u2581low\u2581line \u2581",
+    "\u00a0nbsp\u2003em\u3000ideo",
+    "a\r\nb\r\n\r\nc",
+    "x\u200by\u200dz\ufeff",
+    "http://example.com/a?b=c&d=%20#e",
+    "ALLCAPS lowercase MixedCase camelCase snake_case",
+    "...!!!???---___===",
+    "   ",
+    " \n \n ",
+    "trailing   ",
+    "\u0000nul\u0001",
+    "\ud835\udc9c\ud835\udcc1\ud835\udcc5\ud835\udcbd\ud835\udcb6 \ud800\udf48",
+    "\u017f '\u017f K\u212a",
+    "\u180emongolian\u180esep",
+    "The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. ",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "1234567890123456789012345678901234567890",
+    "\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d",
+    "<0x41> <0xFF>",
+    "it''s ''s 'S 'll'",
+]
+
+
+def main(out, models):
+    with open(out, "w", encoding="utf-8") as f:
+        for path in models:
+            llm = Llama(path, vocab_only=True, verbose=False)
+            for special in (False, True):
+                for text in TEXTS:
+                    ids = llm.tokenize(text.encode(), add_bos=False, special=special)
+                    row = {"model": path.split("/")[-1], "special": special, "text": text, "ids": ids}
+                    f.write(json.dumps(row, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
