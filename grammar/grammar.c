@@ -1,0 +1,206 @@
+/* Compiling, and the life of a grammar: base expressions, the current store, warnings.
+ *
+ * The base is immutable after compile; each store copies it and grows lazily. A full store is replaced by
+ * a fresh one; matchers on the old one move over when they next look. Thread: any.
+ */
+#include "grammar/matcher.h"
+
+#include <string.h>
+
+#include "grammar/regex.h"
+#include "grammar/schema.h"
+
+#define COMPILE_BYTES_MAX (256u * 1024 * 1024)
+#define WARNINGS_BYTES_MAX (64u * 1024)
+
+static esp_status one_start(struct esp_grammar *g, uint32_t expr)
+{
+    g->starts = esp_calloc(ESP_TAG_GRAMMAR, 1, sizeof *g->starts);
+    if (g->starts == NULL) {
+        return ESP_ENOMEM;
+    }
+    g->starts[0] = expr;
+    g->n_starts = 1;
+    return ESP_OK;
+}
+
+static esp_status compile_regex(struct esp_grammar *g, const struct esp_grammar_spec *spec, struct esp_err *err)
+{
+    uint32_t expr;
+    esp_status status = esp_regex_compile(&g->base, ESP_SPELL_RAW, false, spec->text, spec->n_bytes, &expr, err);
+    return status == ESP_OK ? one_start(g, expr) : status;
+}
+
+static esp_status compile_choice(struct esp_grammar *g, const struct esp_grammar_spec *spec, struct esp_err *err)
+{
+    struct esp_arena arena;
+    struct esp_jv *root;
+    uint32_t n = 0;
+    esp_arena_init(&arena, ESP_TAG_GRAMMAR, COMPILE_BYTES_MAX);
+    esp_status status = esp_jv_parse(&arena, spec->text, spec->n_bytes, &root, err);
+    if (status == ESP_OK && root->type != ESP_JV_ARRAY) {
+        status = esp_fail(err, ESP_EINVAL, "choice must be an array of strings, is %s", esp_jv_type_name(root));
+    }
+    struct esp_spell_word *words = NULL;
+    if (status == ESP_OK) {
+        words = esp_arena_alloc(&arena, (size_t)root->n + 1, sizeof *words);
+        status = words == NULL ? ESP_ENOMEM : ESP_OK;
+    }
+    for (const struct esp_jv *v = status == ESP_OK ? root->child : NULL; v != NULL && status == ESP_OK; v = v->next) {
+        if (v->type != ESP_JV_STRING) {
+            status = esp_fail(err, ESP_EINVAL, "choice must be an array of strings, member %u is %s", v->index,
+                              esp_jv_type_name(v));
+            esp_err_place(err, "/%u", v->index);
+        }
+        words[n++] = (struct esp_spell_word){v->text, v->n_bytes};
+    }
+    if (status == ESP_OK) {
+        status = one_start(g, esp_spell_words(&g->base, ESP_SPELL_RAW, &arena, words, n, false, ESP_EXPR_EPS));
+    }
+    esp_arena_finish(&arena);
+    return status;
+}
+
+static esp_status compile_kind(struct esp_grammar *g, const struct esp_grammar_spec *spec, struct esp_err *err)
+{
+    static const char any_object[] = "{\"type\":\"object\"}";
+    if (spec->options.order_any) {
+        esp_status status = esp_fail(err, ESP_EUNSUPPORTED, "the option \"order\":\"any\" is not supported");
+        esp_err_place(err, "order");
+        return status;
+    }
+    switch (spec->kind) {
+    case ESP_GRAMMAR_SCHEMA:
+        return esp_schema_compile(&g->base, g->lens, &spec->options, spec->text, spec->n_bytes, &g->warnings, &g->starts,
+                                  &g->n_starts, err);
+    case ESP_GRAMMAR_JSON:
+        return esp_schema_compile(&g->base, g->lens, &spec->options, any_object, sizeof any_object - 1, &g->warnings,
+                                  &g->starts, &g->n_starts, err);
+    case ESP_GRAMMAR_REGEX: return compile_regex(g, spec, err);
+    case ESP_GRAMMAR_CHOICE: return compile_choice(g, spec, err);
+    case ESP_GRAMMAR_GBNF: return esp_fail(err, ESP_EUNSUPPORTED, "GBNF grammars are not supported");
+    case ESP_GRAMMAR_LARK: return esp_fail(err, ESP_EUNSUPPORTED, "Lark grammars are not supported");
+    }
+    return esp_fail(err, ESP_EINVAL, "unknown kind of grammar");
+}
+
+/* Is there a text, and can the vocabulary spell it? */
+static esp_status check_start(struct esp_grammar *g, struct esp_err *err)
+{
+    struct esp_store *store = g->store;
+    uint32_t start = esp_conf_start(store, 0);
+    if (store->x.failed != ESP_OK) {
+        return store->x.failed;
+    }
+    if (start == ESP_CONF_DEAD) {
+        return esp_fail(err, ESP_EUNSAT, "no text can satisfy the grammar");
+    }
+    if (!esp_store_live(store, start)) {
+        return store->x.failed != ESP_OK ? store->x.failed
+                                         : esp_fail(err, ESP_EUNSAT, "the vocabulary cannot spell any text of the grammar");
+    }
+    return ESP_OK;
+}
+
+static void grammar_destroy(struct esp_grammar *g)
+{
+    esp_store_destroy(g->store);
+    esp_exprs_finish(&g->base);
+    esp_lens_destroy(g->lens);
+    esp_free(g->starts);
+    esp_buf_finish(&g->warnings);
+    pthread_mutex_destroy(&g->lock);
+    esp_free(g);
+}
+
+static esp_status check_spec(const struct esp_grammar_spec *spec, struct esp_err *err)
+{
+    if (spec->text == NULL && spec->n_bytes > 0) {
+        return esp_fail(err, ESP_EINVAL, "a grammar without text");
+    }
+    if (spec->n_bytes > ESP_GRAMMAR_TEXT_BYTES_MAX) {
+        return esp_fail(err, ESP_ELIMIT, "a grammar of %zu bytes; at most %u are taken", spec->n_bytes,
+                        ESP_GRAMMAR_TEXT_BYTES_MAX);
+    }
+    return ESP_OK;
+}
+
+esp_status esp_grammar_compile(const struct esp_trie *trie, const struct esp_grammar_spec *spec,
+                               struct esp_grammar **ret_grammar, struct esp_err *err)
+{
+    struct esp_err own = {0};
+    esp_status status = check_spec(spec, err);
+    if (status != ESP_OK) {
+        return status;
+    }
+    struct esp_grammar *g = esp_calloc(ESP_TAG_GRAMMAR, 1, sizeof *g);
+    if (g == NULL) {
+        return esp_fail(err, ESP_ENOMEM, "out of memory for the grammar");
+    }
+    pthread_mutex_init(&g->lock, NULL);
+    atomic_init(&g->n_refs, 1);
+    g->trie = trie;
+    esp_buf_init(&g->warnings, ESP_TAG_GRAMMAR, WARNINGS_BYTES_MAX);
+    esp_buf_char(&g->warnings, '[');
+    esp_exprs_init(&g->base, spec->options.fuel != 0 ? spec->options.fuel : ESP_GRAMMAR_FUEL, COMPILE_BYTES_MAX);
+    g->lens = esp_lens_create();
+    g->base.lens = g->lens;
+    status = g->lens == NULL ? ESP_ENOMEM : g->base.failed;
+    if (status == ESP_OK) {
+        status = compile_kind(g, spec, &own);
+    }
+    if (status == ESP_OK) {
+        status = g->base.failed;
+    }
+    if (status == ESP_OK) {
+        esp_buf_char(&g->warnings, ']');
+        status = esp_store_create(&g->base, g->starts, trie, &g->store);
+    }
+    if (status == ESP_OK) {
+        status = check_start(g, &own);
+    }
+    if (status != ESP_OK) {
+        if (own.code == ESP_OK) {
+            esp_fail(&own, status, status == ESP_ELIMIT ? "the grammar is too large or too complex" : "out of memory for the grammar");
+        }
+        if (err != NULL) {
+            *err = own;
+        }
+        grammar_destroy(g);
+        return status;
+    }
+    esp_arena_finish(&g->base.arena); /* rows of the compile; stores make their own */
+    for (uint32_t id = 0; id < g->base.n_exprs; id++) {
+        g->base.exprs[id].row = 0;
+    }
+    *ret_grammar = g;
+    return ESP_OK;
+}
+
+struct esp_grammar *esp_grammar_ref(struct esp_grammar *grammar)
+{
+    atomic_fetch_add(&grammar->n_refs, 1);
+    return grammar;
+}
+
+void esp_grammar_unref(struct esp_grammar *grammar)
+{
+    if (grammar != NULL && atomic_fetch_sub(&grammar->n_refs, 1) == 1) {
+        grammar_destroy(grammar);
+    }
+}
+
+size_t esp_grammar_bytes(const struct esp_grammar *grammar)
+{
+    struct esp_store *store = grammar->store;
+    pthread_mutex_lock(&store->lock);
+    size_t bytes = esp_store_bytes(store);
+    pthread_mutex_unlock(&store->lock);
+    return sizeof *grammar + esp_exprs_bytes(&grammar->base) + esp_lens_bytes(grammar->lens) +
+           (size_t)grammar->n_starts * sizeof *grammar->starts + bytes;
+}
+
+const char *esp_grammar_warnings(const struct esp_grammar *grammar)
+{
+    return grammar->warnings.failed ? "[]" : grammar->warnings.data;
+}

@@ -1,0 +1,406 @@
+/* Configurations: closure over calls and finished values, steps, counters cut down. See machine.h. */
+#include "grammar/machine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "grammar/live.h"
+#include "grammar/vec.h"
+#include "runtime/base/rng.h"
+
+struct esp_pending { /* a call found in a closure */
+    uint32_t node;
+    struct esp_thread cont;
+};
+
+esp_status esp_store_create(const struct esp_exprs *base, const uint32_t *starts, const struct esp_trie *trie,
+                            struct esp_store **ret_store)
+{
+    struct esp_store *store = esp_calloc(ESP_TAG_GRAMMAR, 1, sizeof *store);
+    if (store == NULL) {
+        return ESP_ENOMEM;
+    }
+    pthread_mutex_init(&store->lock, NULL);
+    store->n_refs = 1;
+    store->starts = starts;
+    store->trie = trie;
+    esp_arena_init(&store->arena, ESP_TAG_GRAMMAR, SIZE_MAX / 2);
+    if (esp_exprs_copy(&store->x, base, SIZE_MAX / 2) != ESP_OK ||
+        !esp_vec_grow(&store->confs, &store->confs_cap, 16) || !esp_vec_grow(&store->masks, &store->masks_cap, 16) ||
+        !esp_vec_grow(&store->stack, &store->stack_cap, (uint64_t)trie->all.depth_max + 2)) {
+        esp_store_destroy(store);
+        return ESP_ENOMEM;
+    }
+    store->confs[ESP_CONF_DEAD] = (struct esp_conf){.clamped = ESP_CONF_DEAD};
+    store->confs[ESP_CONF_BOTTOM] = (struct esp_conf){.clamped = ESP_CONF_BOTTOM};
+    store->n_confs = 2;
+    store->masks[0] = (struct esp_mask){0};
+    store->n_masks = 1;
+    *ret_store = store;
+    return ESP_OK;
+}
+
+void esp_store_destroy(struct esp_store *store)
+{
+    if (store == NULL) {
+        return;
+    }
+    for (uint32_t idx = 1; idx < store->n_masks; idx++) {
+        esp_free(store->masks[idx].bits);
+    }
+    esp_exprs_finish(&store->x);
+    esp_arena_finish(&store->arena);
+    esp_free(store->threads);
+    esp_free(store->confs);
+    esp_free(store->table);
+    esp_free(store->work);
+    esp_free(store->pending);
+    esp_free(store->masks);
+    esp_free(store->stack);
+    pthread_mutex_destroy(&store->lock);
+    esp_free(store);
+}
+
+size_t esp_store_bytes(const struct esp_store *store)
+{
+    return sizeof *store + esp_exprs_bytes(&store->x) + store->arena.used_bytes + (size_t)store->threads_cap * 8 +
+           (size_t)store->confs_cap * sizeof *store->confs + (size_t)store->table_cap * 4 +
+           (size_t)store->work_cap * 8 + (size_t)store->masks_cap * sizeof *store->masks + store->mask_bytes;
+}
+
+bool esp_store_full(const struct esp_store *store)
+{
+    return esp_store_bytes(store) - store->mask_bytes > ESP_STORE_BYTES_MAX;
+}
+
+/* ---- Sets of threads --------------------------------------------------------------------------- */
+
+static int compare_threads(const void *a, const void *b)
+{
+    const struct esp_thread *x = a, *y = b;
+    if (x->expr != y->expr) {
+        return x->expr < y->expr ? -1 : 1;
+    }
+    return x->parent < y->parent ? -1 : x->parent > y->parent;
+}
+
+static uint64_t hash_threads(const struct esp_thread *threads, uint32_t n)
+{
+    uint64_t hash = n;
+    for (uint32_t idx = 0; idx < n; idx++) {
+        hash = esp_rng_mix(hash ^ ((uint64_t)threads[idx].expr << 32 | threads[idx].parent));
+    }
+    return hash;
+}
+
+static bool rehash(struct esp_store *s, uint32_t cap)
+{
+    uint32_t *table = esp_calloc(ESP_TAG_GRAMMAR, cap, sizeof *table);
+    if (table == NULL) {
+        esp_exprs_fail(&s->x, ESP_ENOMEM);
+        return false;
+    }
+    for (uint32_t id = 2; id < s->n_confs; id++) {
+        uint64_t at = hash_threads(s->threads + s->confs[id].at, s->confs[id].n) & (cap - 1);
+        while (table[at] != 0) {
+            at = (at + 1) & (cap - 1);
+        }
+        table[at] = id;
+    }
+    esp_free(s->table);
+    s->table = table;
+    s->table_cap = cap;
+    return true;
+}
+
+/* The configuration of threads[0 … n), which are put in order first. */
+static uint32_t intern(struct esp_store *s, struct esp_thread *threads, uint32_t n)
+{
+    if (n == 0 || s->x.failed != ESP_OK) {
+        return ESP_CONF_DEAD;
+    }
+    if (n > 1) {
+        qsort(threads, n, sizeof *threads, compare_threads);
+        uint32_t n_out = 1;
+        for (uint32_t idx = 1; idx < n; idx++) {
+            if (compare_threads(&threads[n_out - 1], &threads[idx]) != 0) {
+                threads[n_out++] = threads[idx];
+            }
+        }
+        n = n_out;
+    }
+    if ((uint64_t)s->n_confs * 4 >= (uint64_t)s->table_cap * 3 && !rehash(s, s->table_cap == 0 ? 64 : s->table_cap * 2)) {
+        return ESP_CONF_DEAD;
+    }
+    uint64_t at = hash_threads(threads, n) & (s->table_cap - 1);
+    for (; s->table[at] != 0; at = (at + 1) & (s->table_cap - 1)) {
+        const struct esp_conf *conf = &s->confs[s->table[at]];
+        if (conf->n == n && memcmp(s->threads + conf->at, threads, n * sizeof *threads) == 0) {
+            return s->table[at];
+        }
+    }
+    if (!esp_vec_grow(&s->threads, &s->threads_cap, (uint64_t)s->n_threads + n) ||
+        !esp_vec_grow(&s->confs, &s->confs_cap, (uint64_t)s->n_confs + 1)) {
+        esp_exprs_fail(&s->x, ESP_ENOMEM);
+        return ESP_CONF_DEAD;
+    }
+    struct esp_conf conf = {.at = s->n_threads, .n = n, .clamped = ESP_CONF_UNKNOWN};
+    for (uint32_t idx = 0; idx < n; idx++) {
+        conf.complete |= threads[idx].expr == ESP_EXPR_EPS && threads[idx].parent == ESP_CONF_BOTTOM;
+    }
+    memcpy(s->threads + s->n_threads, threads, n * sizeof *threads);
+    s->n_threads += n;
+    s->table[at] = s->n_confs;
+    s->confs[s->n_confs] = conf;
+    return s->n_confs++;
+}
+
+/* ---- Closure ----------------------------------------------------------------------------------- */
+
+static void add_work(struct esp_store *s, uint32_t expr, uint32_t parent)
+{
+    if (s->n_work >= ESP_CONF_THREADS_MAX) {
+        esp_exprs_fail(&s->x, ESP_ELIMIT);
+        return;
+    }
+    if (!esp_vec_grow(&s->work, &s->work_cap, (uint64_t)s->n_work + 1)) {
+        esp_exprs_fail(&s->x, ESP_ENOMEM);
+        return;
+    }
+    s->work[s->n_work++] = (struct esp_thread){expr, parent};
+}
+
+static void add_pending(struct esp_store *s, uint32_t node, uint32_t cont, uint32_t parent)
+{
+    if (!esp_vec_grow(&s->pending, &s->pending_cap, (uint64_t)s->n_pending + 1)) {
+        esp_exprs_fail(&s->x, ESP_ENOMEM);
+        return;
+    }
+    s->pending[s->n_pending++] = (struct esp_pending){node, {cont, parent}};
+}
+
+/* A finished value goes on where its parents say. */
+static void pop(struct esp_store *s, uint32_t parent)
+{
+    if (parent == ESP_CONF_BOTTOM) {
+        return;
+    }
+    for (uint32_t idx = 0; idx < s->confs[parent].n; idx++) {
+        struct esp_thread thread = s->threads[s->confs[parent].at + idx];
+        add_work(s, thread.expr, thread.parent);
+    }
+}
+
+static void note_calls(struct esp_store *s, struct esp_thread thread)
+{
+    uint32_t mark = s->x.n_scratch;
+    if ((s->x.exprs[thread.expr].flags & ESP_EXPR_CALLS) == 0) {
+        return;
+    }
+    esp_expr_calls(&s->x, thread.expr);
+    for (uint32_t at = mark; at + 1 < s->x.n_scratch; at += 2) {
+        uint32_t node = s->x.scratch[at], cont = s->x.scratch[at + 1];
+        if (cont == ESP_EXPR_EPS && thread.parent != ESP_CONF_BOTTOM) {
+            /* Nothing follows the call: the child returns straight to the grandparents. */
+            for (uint32_t idx = 0; idx < s->confs[thread.parent].n; idx++) {
+                struct esp_thread up = s->threads[s->confs[thread.parent].at + idx];
+                add_pending(s, node, up.expr, up.parent);
+            }
+        } else {
+            add_pending(s, node, cont, thread.parent);
+        }
+    }
+    s->x.n_scratch = mark;
+}
+
+static int compare_pending(const void *a, const void *b)
+{
+    const struct esp_pending *x = a, *y = b;
+    if (x->node != y->node) {
+        return x->node < y->node ? -1 : 1;
+    }
+    return compare_threads(&x->cont, &y->cont);
+}
+
+/* Starts the children that were called since the last time: one thread a node. */
+static void start_pending(struct esp_store *s)
+{
+    struct esp_thread few[16];
+    uint32_t begin = 0;
+    qsort(s->pending, s->n_pending, sizeof *s->pending, compare_pending);
+    while (begin < s->n_pending && s->x.failed == ESP_OK) {
+        uint32_t node = s->pending[begin].node, end = begin;
+        while (end < s->n_pending && s->pending[end].node == node) {
+            end++;
+        }
+        uint32_t n = end - begin;
+        struct esp_thread *conts = n <= 16 ? few : esp_malloc(ESP_TAG_GRAMMAR, n * sizeof *conts);
+        if (conts == NULL) {
+            esp_exprs_fail(&s->x, ESP_ENOMEM);
+            return;
+        }
+        for (uint32_t idx = 0; idx < n; idx++) {
+            conts[idx] = s->pending[begin + idx].cont;
+        }
+        uint32_t parent = intern(s, conts, n);
+        if (conts != few) {
+            esp_free(conts);
+        }
+        add_work(s, s->starts[node], parent);
+        begin = end;
+    }
+    s->n_pending = 0;
+}
+
+/* Turns work into a closed configuration. */
+static uint32_t close_work(struct esp_store *s)
+{
+    uint32_t n_kept = 0, at = 0;
+    s->n_pending = 0;
+    for (;;) {
+        for (; at < s->n_work && s->x.failed == ESP_OK; at++) {
+            struct esp_thread thread = s->work[at];
+            const struct esp_expr *e = &s->x.exprs[thread.expr];
+            bool keep = (e->flags & ESP_EXPR_BYTES) != 0 ||
+                        (thread.expr == ESP_EXPR_EPS && thread.parent == ESP_CONF_BOTTOM);
+            if (e->flags & ESP_EXPR_NULLABLE) {
+                if (thread.expr != ESP_EXPR_EPS && thread.parent == ESP_CONF_BOTTOM) {
+                    add_work(s, ESP_EXPR_EPS, ESP_CONF_BOTTOM);
+                }
+                pop(s, thread.parent);
+            }
+            note_calls(s, thread);
+            if (keep) {
+                s->work[n_kept++] = thread;
+            }
+        }
+        if (s->n_pending == 0 || s->x.failed != ESP_OK) {
+            break;
+        }
+        start_pending(s);
+    }
+    uint32_t conf = intern(s, s->work, n_kept);
+    s->n_work = 0;
+    return conf;
+}
+
+uint32_t esp_conf_start(struct esp_store *s, uint32_t node)
+{
+    s->n_work = 0;
+    add_work(s, s->starts[node], ESP_CONF_BOTTOM);
+    return close_work(s);
+}
+
+uint32_t esp_conf_step_once(struct esp_store *s, uint32_t conf, unsigned byte)
+{
+    uint32_t n = s->confs[conf].n, at = s->confs[conf].at;
+    s->n_work = 0;
+    for (uint32_t idx = 0; idx < n; idx++) {
+        struct esp_thread thread = s->threads[at + idx];
+        uint32_t expr = esp_expr_step(&s->x, thread.expr, byte);
+        if (expr != ESP_EXPR_EMPTY) {
+            add_work(s, expr, thread.parent);
+        }
+    }
+    return s->n_work == 0 ? ESP_CONF_DEAD : close_work(s);
+}
+
+uint32_t esp_conf_step(struct esp_store *s, uint32_t conf, unsigned byte)
+{
+    if (conf == ESP_CONF_DEAD) {
+        return ESP_CONF_DEAD;
+    }
+    uint32_t *next = s->confs[conf].next;
+    if (next == NULL) {
+        next = esp_arena_alloc(&s->arena, 256, sizeof *next);
+        if (next == NULL) {
+            esp_exprs_fail(&s->x, ESP_ENOMEM);
+            return ESP_CONF_DEAD;
+        }
+        memset(next, 0xFF, 256 * sizeof *next);
+        for (uint32_t idx = 0; idx < s->confs[conf].n; idx++) {
+            esp_expr_row(&s->x, s->threads[s->confs[conf].at + idx].expr);
+        }
+        s->confs[conf].next = next;
+    }
+    if (next[byte] == ESP_CONF_UNKNOWN) {
+        next[byte] = esp_conf_step_once(s, conf, byte);
+    }
+    return next[byte];
+}
+
+uint32_t esp_conf_run(struct esp_store *s, uint32_t conf, const uint8_t *bytes, uint32_t n_bytes)
+{
+    for (uint32_t at = 0; at < n_bytes && conf != ESP_CONF_DEAD; at++) {
+        const uint32_t *next = s->confs[conf].next;
+        conf = next != NULL && next[bytes[at]] != ESP_CONF_UNKNOWN ? next[bytes[at]]
+                                                                    : esp_conf_step_once(s, conf, bytes[at]);
+    }
+    return conf;
+}
+
+/* ---- Counters ---------------------------------------------------------------------------------- */
+
+/* A token of n bytes takes at most n characters of a string and n items of a repeat. Beyond that, and
+ * beyond where lengths have settled, a count is as good as any other. */
+static uint32_t clamp_expr(struct esp_exprs *x, uint32_t id, uint32_t n)
+{
+    struct esp_expr e = x->exprs[id];
+    if (e.op == ESP_X_CAT) {
+        uint32_t head = clamp_expr(x, e.a, n);
+        return head == e.a ? id : esp_expr_cat(x, head, e.b);
+    }
+    if (e.op == ESP_X_LEN) {
+        uint32_t settled = esp_lens_settled(x, e.a, e.b);
+        uint64_t top = (uint64_t)settled + n + 1;
+        if (settled == 0 || (e.c <= top && (e.d <= top || e.d == ESP_EXPR_INF))) {
+            return id;
+        }
+        return esp_expr_len(x, e.a, e.b, e.c > top ? (uint32_t)top : e.c, e.d > top ? ESP_EXPR_INF : e.d);
+    }
+    if (e.op == ESP_X_REP) {
+        uint32_t top = n + 1;
+        return esp_expr_rep(x, e.a, e.c > top ? top : e.c, e.d > top ? ESP_EXPR_INF : e.d);
+    }
+    if (e.op == ESP_X_ALT && (e.flags & ESP_EXPR_CALLS) == 0 && e.b <= 64) {
+        uint32_t mark = x->n_scratch;
+        bool same = true;
+        for (uint32_t idx = 0; idx < e.b; idx++) {
+            uint32_t member = x->lists[e.a + idx], clamped = clamp_expr(x, member, n);
+            same = same && member == clamped;
+            esp_exprs_push(x, clamped);
+        }
+        uint32_t result = same ? id : esp_expr_alt(x, x->scratch + mark, e.b);
+        x->n_scratch = mark;
+        return result;
+    }
+    return id;
+}
+
+uint32_t esp_conf_clamp(struct esp_store *s, uint32_t conf, uint32_t n_bytes)
+{
+    uint32_t n = s->confs[conf].n, at = s->confs[conf].at;
+    bool same = true;
+    s->n_work = 0;
+    for (uint32_t idx = 0; idx < n; idx++) {
+        struct esp_thread thread = s->threads[at + idx];
+        uint32_t expr = clamp_expr(&s->x, thread.expr, n_bytes);
+        same = same && expr == thread.expr;
+        add_work(s, expr, thread.parent);
+    }
+    uint32_t result = same ? conf : intern(s, s->work, s->n_work);
+    s->n_work = 0;
+    return result;
+}
+
+bool esp_conf_closed(struct esp_store *s, uint32_t conf)
+{
+    if (s->confs[conf].closed == 0) {
+        bool closed = false;
+        for (uint32_t idx = 0; idx < s->confs[conf].n && !closed; idx++) {
+            closed = esp_live_closed(&s->x, s->threads[s->confs[conf].at + idx].expr);
+        }
+        s->confs[conf].closed = closed ? 1 : 2;
+    }
+    return s->confs[conf].closed == 1;
+}

@@ -1,0 +1,270 @@
+/* Masks: which tokens may come next. Cheapest first:
+ *
+ *   1. the mask of an equal configuration (counters cut down to what a token can see)
+ *   2. inside a string: the ready-made slice of safe tokens, and a walk of the few other tokens
+ *   3. a walk of the whole trie; a subtree of safe characters is taken whole when they lead back
+ *
+ * Masks live in one list, least recently used last, under ESP_MASKS_BYTES_MAX; a pinned one stays.
+ * Where the vocabulary lacks single bytes, a token also has to lead to where tokens can finish.
+ * Thread: any, under the store's lock.
+ */
+#include "grammar/machine.h"
+
+#include <string.h>
+
+#include "grammar/live.h"
+#include "grammar/vec.h"
+
+enum { LIVE_UNKNOWN, LIVE_YES, LIVE_NO, LIVE_VISITED };
+#define LIVE_SEARCH_MAX 4000u /* configurations looked at before a state counts as live */
+
+static void fill(uint64_t *mask, const struct esp_tree *tree, uint32_t first, uint32_t last)
+{
+    for (uint32_t at = first; at < last; at++) {
+        esp_mask_set(mask, tree->order[at]);
+    }
+}
+
+/* Sets every token of the tree that conf can take. */
+static void walk(struct esp_store *s, const struct esp_tree *tree, uint32_t conf, uint64_t *mask)
+{
+    s->stack[0] = conf;
+    for (uint32_t at = 0; at < tree->n;) {
+        const struct esp_tree_node *node = &tree->nodes[at];
+        uint32_t now = esp_conf_step(s, s->stack[node->depth], node->byte);
+        if (now == ESP_CONF_DEAD) {
+            if (s->x.failed != ESP_OK) {
+                return;
+            }
+            at = node->next;
+            continue;
+        }
+        if (node->safe_below && node->next > at + 1 && esp_conf_closed(s, now)) {
+            fill(mask, tree, node->tokens, tree->nodes[node->next].tokens);
+            at = node->next;
+            continue;
+        }
+        if (tree->nodes[at + 1].tokens > node->tokens) {
+            fill(mask, tree, node->tokens, tree->nodes[at + 1].tokens);
+        }
+        s->stack[node->depth + 1] = now;
+        at++;
+    }
+}
+
+/* How many safe characters the state surely takes, whatever they are: 0 = not known to take any. */
+static uint32_t safe_run(struct esp_exprs *x, uint32_t id)
+{
+    if (x->exprs[id].flags & ESP_EXPR_BYTES && esp_live_closed(x, id)) {
+        return ESP_EXPR_INF;
+    }
+    struct esp_expr e = x->exprs[id];
+    if (e.op == ESP_X_CAT) {
+        e = x->exprs[e.a];
+    }
+    if (e.op == ESP_X_LEN && e.b == 0 && esp_live_closed(x, e.a) && esp_expr_nullable(x, e.a)) {
+        return e.d;
+    }
+    return 0;
+}
+
+static void build(struct esp_store *s, uint32_t conf, uint64_t *mask)
+{
+    const struct esp_trie *trie = s->trie;
+    size_t words = esp_mask_words(trie->n_tokens);
+    uint32_t run = 0;
+    for (uint32_t idx = 0; idx < s->confs[conf].n; idx++) {
+        uint32_t n = safe_run(&s->x, s->threads[s->confs[conf].at + idx].expr);
+        run = n > run ? n : run;
+    }
+    if (run > 0 && s->confs[conf].n == 1) {
+        uint32_t slice = run < trie->n_slices ? run : trie->n_slices;
+        memcpy(mask, trie->slices + slice * words, words * sizeof *mask);
+        walk(s, &trie->rest, esp_conf_clamp(s, conf, trie->rest.depth_max), mask);
+    } else {
+        walk(s, &trie->all, conf, mask);
+    }
+    if (s->confs[conf].complete) {
+        for (uint32_t idx = 0; idx < trie->n_ends; idx++) {
+            esp_mask_set(mask, trie->ends[idx]);
+        }
+    }
+    for (uint32_t token = 0; token < trie->n_tokens && !trie->byte_complete; token++) {
+        if (esp_mask_has(mask, token) && trie->roles[token] == ESP_ROLE_TEXT) {
+            uint32_t n;
+            const uint8_t *bytes = esp_trie_token(trie, token, &n);
+            if (!esp_store_live(s, esp_conf_run(s, conf, bytes, n))) {
+                mask[token / 64] &= ~((uint64_t)1 << (token % 64));
+            }
+        }
+    }
+}
+
+/* ---- The cache --------------------------------------------------------------------------------- */
+
+static void unlink_mask(struct esp_store *s, uint32_t idx)
+{
+    struct esp_mask *m = &s->masks[idx];
+    s->masks[m->newer].older = m->older;
+    s->masks[m->older].newer = m->newer;
+}
+
+static void link_newest(struct esp_store *s, uint32_t idx)
+{
+    struct esp_mask *m = &s->masks[idx], *head = &s->masks[0];
+    m->newer = 0;
+    m->older = head->older;
+    s->masks[head->older].newer = idx;
+    head->older = idx;
+}
+
+/* The least recently used mask that nobody holds, taken out of the list; 0 when all are held. */
+static uint32_t evict(struct esp_store *s)
+{
+    for (uint32_t idx = s->masks[0].newer; idx != 0; idx = s->masks[idx].newer) {
+        if (s->masks[idx].n_pins == 0) {
+            unlink_mask(s, idx);
+            s->confs[s->masks[idx].conf].mask = 0;
+            return idx;
+        }
+    }
+    return 0;
+}
+
+static uint32_t take_slot(struct esp_store *s)
+{
+    size_t bytes = esp_mask_words(s->trie->n_tokens) * sizeof(uint64_t);
+    uint32_t idx = s->mask_bytes + bytes > ESP_MASKS_BYTES_MAX ? evict(s) : 0;
+    if (idx != 0) {
+        memset(s->masks[idx].bits, 0, bytes);
+        return idx;
+    }
+    if (!esp_vec_grow(&s->masks, &s->masks_cap, (uint64_t)s->n_masks + 1)) {
+        return 0;
+    }
+    uint64_t *bits = esp_calloc(ESP_TAG_GRAMMAR, 1, bytes);
+    if (bits == NULL) {
+        return 0;
+    }
+    s->mask_bytes += bytes;
+    s->masks[s->n_masks] = (struct esp_mask){.bits = bits};
+    return s->n_masks++;
+}
+
+uint32_t esp_store_mask(struct esp_store *s, uint32_t conf)
+{
+    if (s->confs[conf].clamped == ESP_CONF_UNKNOWN) {
+        /* Whether tokens can finish may hang on the exact counters. */
+        uint32_t clamped = s->trie->byte_complete ? esp_conf_clamp(s, conf, s->trie->all.depth_max) : conf;
+        s->confs[conf].clamped = clamped;
+        s->confs[clamped].clamped = clamped;
+    }
+    conf = s->confs[conf].clamped;
+    uint32_t idx = s->confs[conf].mask;
+    if (idx != 0) {
+        unlink_mask(s, idx);
+    } else {
+        idx = take_slot(s);
+        if (idx == 0) {
+            esp_exprs_fail(&s->x, ESP_ENOMEM);
+            return 0;
+        }
+        build(s, conf, s->masks[idx].bits);
+        s->masks[idx].conf = conf;
+        s->masks[idx].n_pins = 0;
+        s->confs[conf].mask = idx;
+    }
+    link_newest(s, idx);
+    if (s->x.failed != ESP_OK) {
+        return 0;
+    }
+    s->masks[idx].n_pins++;
+    return idx;
+}
+
+void esp_store_unpin(struct esp_store *s, uint32_t mask)
+{
+    if (mask != 0) {
+        s->masks[mask].n_pins--;
+    }
+}
+
+/* ---- Can tokens finish it? --------------------------------------------------------------------- */
+
+struct search {
+    uint32_t *confs, *from; /* visited, and the position each was reached from */
+    uint32_t n, confs_cap, from_cap;
+};
+
+/* Adds the configurations one token away from number `at`; true when one of them is live. */
+static bool expand(struct esp_store *s, struct search *q, uint32_t at, uint32_t *ret_found)
+{
+    const struct esp_tree *tree = &s->trie->all;
+    s->stack[0] = q->confs[at];
+    for (uint32_t node_at = 0; node_at < tree->n && s->x.failed == ESP_OK;) {
+        const struct esp_tree_node *node = &tree->nodes[node_at];
+        uint32_t now = esp_conf_step(s, s->stack[node->depth], node->byte);
+        if (now == ESP_CONF_DEAD) {
+            node_at = node->next;
+            continue;
+        }
+        s->stack[node->depth + 1] = now;
+        node_at++;
+        if (tree->nodes[node_at].tokens == node->tokens) {
+            continue; /* no token ends here */
+        }
+        struct esp_conf *conf = &s->confs[now];
+        if (conf->complete || conf->live == LIVE_YES) {
+            conf->live = LIVE_YES;
+            *ret_found = at;
+            return true;
+        }
+        if (conf->live == LIVE_UNKNOWN) {
+            if (!esp_vec_grow(&q->confs, &q->confs_cap, (uint64_t)q->n + 1) ||
+                !esp_vec_grow(&q->from, &q->from_cap, (uint64_t)q->n + 1)) {
+                esp_exprs_fail(&s->x, ESP_ENOMEM);
+                return false;
+            }
+            conf->live = LIVE_VISITED;
+            q->confs[q->n] = now;
+            q->from[q->n++] = at;
+        }
+    }
+    return false;
+}
+
+bool esp_store_live(struct esp_store *s, uint32_t conf)
+{
+    struct search q = {0};
+    uint32_t found = 0;
+    bool live = false;
+    if (conf == ESP_CONF_DEAD || s->confs[conf].live == LIVE_NO) {
+        return false;
+    }
+    if (s->trie->byte_complete || s->confs[conf].complete || s->confs[conf].live == LIVE_YES) {
+        return true;
+    }
+    if (!esp_vec_grow(&q.confs, &q.confs_cap, 1) || !esp_vec_grow(&q.from, &q.from_cap, 1)) {
+        esp_exprs_fail(&s->x, ESP_ENOMEM);
+    } else {
+        q.confs[0] = conf;
+        q.from[0] = 0;
+        q.n = 1;
+        s->confs[conf].live = LIVE_VISITED;
+    }
+    for (uint32_t at = 0; at < q.n && !live && s->x.failed == ESP_OK; at++) {
+        live = at >= LIVE_SEARCH_MAX || expand(s, &q, at, &found);
+    }
+    for (uint32_t at = 0; at < q.n; at++) {
+        s->confs[q.confs[at]].live = live ? LIVE_UNKNOWN : LIVE_NO;
+    }
+    if (live) {
+        s->confs[conf].live = LIVE_YES;
+        for (; found != 0; found = q.from[found]) {
+            s->confs[q.confs[found]].live = LIVE_YES;
+        }
+    }
+    esp_free(q.confs);
+    esp_free(q.from);
+    return live;
+}

@@ -1,0 +1,370 @@
+/* Regular expressions: a recursive-descent reader with a checked depth, and the way to expressions.
+ *
+ *   text ──parse──► tree in an arena ──build──► expression
+ *
+ * Anchors: the language searched for is Σ* p Σ*. `build` carries two flags down the tree, whether a node
+ * stands at the left and at the right end; an end puts Σ* beside itself unless an anchor stands there.
+ * Thread: the owner's of the expressions.
+ */
+#include "grammar/regex.h"
+
+#include <string.h>
+
+#include "grammar/regex_class.h"
+#include "runtime/base/utf8.h"
+
+enum kind { RE_EMPTY, RE_SET, RE_CAT, RE_ALT, RE_REP, RE_BEGIN, RE_END };
+
+struct node {
+    enum kind kind;
+    bool anchored; /* holds an anchor */
+    uint32_t lo, hi;
+    struct esp_cpset set;
+    struct node *child, *last, *next; /* children are a list */
+};
+
+static esp_status parse_alt(struct esp_regex_reader *in, unsigned depth, struct node **ret);
+
+static struct node *new_node(struct esp_regex_reader *in, enum kind kind)
+{
+    struct node *node = esp_arena_alloc(in->arena, 1, sizeof *node);
+    if (node != NULL) {
+        node->kind = kind;
+        node->anchored = kind == RE_BEGIN || kind == RE_END;
+    }
+    return node;
+}
+
+static void add_child(struct node *node, struct node *child)
+{
+    node->anchored = node->anchored || child->anchored;
+    if (node->last == NULL) {
+        node->child = child;
+    } else {
+        node->last->next = child;
+    }
+    node->last = child;
+}
+
+/* (?: (?<name> and what is refused after (? */
+static esp_status parse_group_head(struct esp_regex_reader *in)
+{
+    if (!esp_regex_take(in, '?')) {
+        return ESP_OK;
+    }
+    if (esp_regex_take(in, ':')) {
+        return ESP_OK;
+    }
+    char c = esp_regex_peek(in), after = in->at + 1 < in->n ? in->text[in->at + 1] : '\0';
+    if (c == '=' || c == '!' || (c == '<' && (after == '=' || after == '!'))) {
+        return esp_regex_fail(in, ESP_EUNSUPPORTED, "look-around is not supported");
+    }
+    if (c != '<') {
+        return esp_regex_fail(in, ESP_EUNSUPPORTED, "group of kind (?%c is not supported", c == '\0' ? ' ' : c);
+    }
+    size_t begin = ++in->at;
+    while (in->at < in->n && in->text[in->at] != '>') {
+        unsigned char n = (unsigned char)in->text[in->at++];
+        if (!(n == '_' || n == '$' || n >= 0x80 || (n >= 'a' && n <= 'z') || (n >= 'A' && n <= 'Z') ||
+              (n >= '0' && n <= '9' && in->at - 1 > begin))) {
+            return esp_regex_fail(in, ESP_EINVAL, "bad group name");
+        }
+    }
+    if (in->at == begin || !esp_regex_take(in, '>')) {
+        return esp_regex_fail(in, ESP_EINVAL, "group name without end");
+    }
+    return ESP_OK;
+}
+
+static esp_status parse_set(struct esp_regex_reader *in, struct node **ret)
+{
+    struct node *node = new_node(in, RE_SET);
+    if (node == NULL) {
+        return ESP_ENOMEM;
+    }
+    esp_cpset_init(&node->set, in->arena);
+    *ret = node;
+    char c = esp_regex_peek(in);
+    if (c == '[') {
+        in->at++;
+        return esp_regex_class(in, &node->set);
+    }
+    if (c == '\\') {
+        in->at++;
+        return esp_regex_escape(in, &node->set);
+    }
+    if (c == '.') {
+        in->at++;
+        esp_regex_dot(&node->set);
+        return ESP_OK;
+    }
+    uint32_t cp;
+    esp_status status = esp_regex_char(in, &cp);
+    esp_cpset_add(&node->set, cp, cp);
+    return status;
+}
+
+static esp_status parse_atom(struct esp_regex_reader *in, unsigned depth, struct node **ret)
+{
+    char c = esp_regex_peek(in);
+    if (c == '^' || c == '$') {
+        in->at++;
+        *ret = new_node(in, c == '^' ? RE_BEGIN : RE_END);
+        return *ret == NULL ? ESP_ENOMEM : ESP_OK;
+    }
+    if (c == '*' || c == '+' || c == '?') {
+        return esp_regex_fail(in, ESP_EINVAL, "nothing to repeat");
+    }
+    if (c != '(') {
+        return parse_set(in, ret);
+    }
+    in->at++;
+    esp_status status = parse_group_head(in);
+    if (status == ESP_OK) {
+        status = parse_alt(in, depth + 1, ret);
+    }
+    if (status == ESP_OK && !esp_regex_take(in, ')')) {
+        status = esp_regex_fail(in, ESP_EINVAL, "group without end");
+    }
+    return status;
+}
+
+/* A decimal number of a quantifier; false when there is none. */
+static bool parse_count(struct esp_regex_reader *in, uint32_t *ret)
+{
+    uint64_t value = 0;
+    size_t begin = in->at;
+    while (in->at < in->n && in->text[in->at] >= '0' && in->text[in->at] <= '9') {
+        value = value < UINT32_MAX ? value * 10 + (uint64_t)(in->text[in->at] - '0') : value;
+        in->at++;
+    }
+    *ret = value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
+    return in->at > begin;
+}
+
+/* {m} {m,} {m,n}; not one of these: the brace is an ordinary character and nothing is taken. */
+static bool parse_braces(struct esp_regex_reader *in, uint32_t *ret_lo, uint32_t *ret_hi, bool *ret_finite)
+{
+    size_t begin = in->at++;
+    *ret_finite = true;
+    if (parse_count(in, ret_lo)) {
+        *ret_hi = *ret_lo;
+        if (esp_regex_take(in, ',')) {
+            *ret_finite = parse_count(in, ret_hi);
+        }
+        if (esp_regex_take(in, '}')) {
+            return true;
+        }
+    }
+    in->at = begin;
+    return false;
+}
+
+static esp_status parse_repeat(struct esp_regex_reader *in, struct node **node)
+{
+    uint32_t lo = 0, hi = ESP_EXPR_INF;
+    bool finite = false;
+    char c = esp_regex_peek(in);
+    if (c == '{') {
+        if (!parse_braces(in, &lo, &hi, &finite)) {
+            return ESP_OK;
+        }
+        if (lo == UINT32_MAX || (finite && hi == UINT32_MAX)) {
+            return esp_regex_fail(in, ESP_ELIMIT, "repeat count is too large");
+        }
+        hi = finite ? hi : ESP_EXPR_INF;
+        if (lo > hi) {
+            return esp_regex_fail(in, ESP_EINVAL, "repeat counts are out of order");
+        }
+    } else if (c == '*' || c == '+' || c == '?') {
+        in->at++;
+        lo = c == '+';
+        hi = c == '?' ? 1 : ESP_EXPR_INF;
+    } else {
+        return ESP_OK;
+    }
+    esp_regex_take(in, '?'); /* lazy: the same language */
+    if ((*node)->kind == RE_BEGIN || (*node)->kind == RE_END) {
+        return esp_regex_fail(in, ESP_EINVAL, "an anchor cannot be repeated");
+    }
+    struct node *rep = new_node(in, RE_REP);
+    if (rep == NULL) {
+        return ESP_ENOMEM;
+    }
+    rep->lo = lo;
+    rep->hi = hi;
+    add_child(rep, *node);
+    *node = rep;
+    uint32_t count;
+    c = esp_regex_peek(in);
+    if (c == '*' || c == '+' || c == '?' || (c == '{' && parse_braces(in, &count, &count, &finite))) {
+        return esp_regex_fail(in, ESP_EINVAL, "nothing to repeat");
+    }
+    return ESP_OK;
+}
+
+static esp_status parse_cat(struct esp_regex_reader *in, unsigned depth, struct node **ret)
+{
+    struct node *cat = new_node(in, RE_CAT);
+    esp_status status = cat == NULL ? ESP_ENOMEM : ESP_OK;
+    while (status == ESP_OK && in->at < in->n && in->text[in->at] != '|' && in->text[in->at] != ')') {
+        struct node *atom;
+        status = parse_atom(in, depth, &atom);
+        if (status == ESP_OK) {
+            status = parse_repeat(in, &atom);
+        }
+        if (status == ESP_OK) {
+            add_child(cat, atom);
+        }
+    }
+    *ret = cat;
+    return status;
+}
+
+static esp_status parse_alt(struct esp_regex_reader *in, unsigned depth, struct node **ret)
+{
+    if (depth > ESP_REGEX_DEPTH_MAX) {
+        return esp_regex_fail(in, ESP_ELIMIT, "groups are nested too deep");
+    }
+    struct node *alt = new_node(in, RE_ALT);
+    esp_status status = alt == NULL ? ESP_ENOMEM : ESP_OK;
+    do {
+        struct node *cat;
+        if (status == ESP_OK) {
+            status = parse_cat(in, depth, &cat);
+        }
+        if (status == ESP_OK) {
+            add_child(alt, cat);
+        }
+    } while (status == ESP_OK && esp_regex_take(in, '|'));
+    *ret = alt;
+    return status;
+}
+
+/* ---- To expressions ---------------------------------------------------------------------------- */
+
+struct build {
+    struct esp_exprs *x;
+    struct esp_regex_reader *in;
+    enum esp_spelling spelling;
+    uint32_t around; /* Σ* when searching, else EPS */
+    esp_status status;
+};
+
+static uint32_t build(struct build *b, const struct node *node, bool left, bool right);
+
+static uint32_t unsupported(struct build *b, const char *what)
+{
+    if (b->status == ESP_OK) {
+        b->in->at = 0;
+        b->status = esp_regex_fail(b->in, ESP_EUNSUPPORTED, "%s", what);
+    }
+    return ESP_EXPR_EMPTY;
+}
+
+/* id with Σ* where an end stands free. */
+static uint32_t ends(struct build *b, uint32_t id, bool left, bool right)
+{
+    if (right) {
+        id = esp_expr_cat(b->x, id, b->around);
+    }
+    return left ? esp_expr_cat(b->x, b->around, id) : id;
+}
+
+static uint32_t build_cat(struct build *b, const struct node *node, bool left, bool right)
+{
+    if (node->child == NULL) {
+        return left || right ? b->around : ESP_EXPR_EPS;
+    }
+    uint32_t mark = b->x->n_scratch;
+    for (const struct node *child = node->child; child != NULL; child = child->next) {
+        esp_exprs_push(b->x, build(b, child, left && child == node->child, right && child->next == NULL));
+    }
+    uint32_t id = ESP_EXPR_EPS;
+    while (b->x->n_scratch > mark && b->x->failed == ESP_OK) {
+        id = esp_expr_cat(b->x, b->x->scratch[--b->x->n_scratch], id);
+    }
+    b->x->n_scratch = mark;
+    return id;
+}
+
+static uint32_t build_alt(struct build *b, const struct node *node, bool left, bool right)
+{
+    uint32_t mark = b->x->n_scratch;
+    for (const struct node *child = node->child; child != NULL; child = child->next) {
+        esp_exprs_push(b->x, build(b, child, left, right));
+    }
+    uint32_t id = esp_expr_alt(b->x, b->x->scratch + mark, b->x->n_scratch - mark);
+    b->x->n_scratch = mark;
+    return id;
+}
+
+static uint32_t build_rep(struct build *b, const struct node *node, bool left, bool right)
+{
+    if (!node->anchored) {
+        return ends(b, esp_expr_rep(b->x, build(b, node->child, false, false), node->lo, node->hi), left, right);
+    }
+    if (node->hi != 1) {
+        return unsupported(b, "an anchor inside a repeat is not supported");
+    }
+    uint32_t id = build(b, node->child, left, right);
+    return node->lo == 1 ? id : esp_expr_alt2(b->x, id, left || right ? b->around : ESP_EXPR_EPS);
+}
+
+static uint32_t build(struct build *b, const struct node *node, bool left, bool right)
+{
+    switch (node->kind) {
+    case RE_SET: return ends(b, esp_spell_set(b->x, b->spelling, &node->set), left, right);
+    case RE_CAT: return build_cat(b, node, left, right);
+    case RE_ALT: return build_alt(b, node, left, right);
+    case RE_REP: return build_rep(b, node, left, right);
+    case RE_BEGIN:
+        if (!left) {
+            return unsupported(b, "^ is only supported at the beginning of a pattern");
+        }
+        return right ? b->around : ESP_EXPR_EPS;
+    case RE_END:
+        if (!right) {
+            return unsupported(b, "$ is only supported at the end of a pattern");
+        }
+        return left ? b->around : ESP_EXPR_EPS;
+    default: return left || right ? b->around : ESP_EXPR_EPS;
+    }
+}
+
+esp_status esp_regex_compile(struct esp_exprs *x, enum esp_spelling spelling, bool search, const char *pattern,
+                             size_t n_bytes, uint32_t *ret_id, struct esp_err *err)
+{
+    struct esp_arena arena;
+    struct esp_regex_reader in = {.text = pattern, .n = n_bytes, .arena = &arena, .err = err};
+    struct node *root;
+    if (n_bytes > ESP_REGEX_BYTES_MAX) {
+        return esp_fail(err, ESP_ELIMIT, "pattern of %zu bytes is too long", n_bytes);
+    }
+    size_t valid = esp_utf8_valid(pattern, n_bytes);
+    if (valid < n_bytes) {
+        return esp_fail(err, ESP_EINVAL, "pattern is not valid UTF-8 at byte %zu", valid);
+    }
+    esp_arena_init(&arena, ESP_TAG_GRAMMAR, 64 * 1024 * 1024);
+    esp_status status = parse_alt(&in, 0, &root);
+    if (status == ESP_OK && in.at < in.n) {
+        status = esp_regex_fail(&in, ESP_EINVAL, "unmatched )");
+    }
+    if (status == ESP_OK) {
+        struct build b = {.x = x, .in = &in, .spelling = spelling, .around = ESP_EXPR_EPS};
+        if (search) {
+            b.around = esp_spell_any(x, spelling);
+        }
+        uint32_t id = build(&b, root, true, true);
+        status = b.status != ESP_OK ? b.status : x->failed;
+        if (status == ESP_OK) {
+            *ret_id = id;
+        } else if (b.status == ESP_OK) {
+            esp_fail(err, status, status == ESP_ELIMIT ? "pattern is too complex" : "out of memory");
+        }
+    } else if (status == ESP_ENOMEM) {
+        esp_fail(err, status, "out of memory");
+    }
+    esp_arena_finish(&arena);
+    return status;
+}

@@ -1,0 +1,23 @@
+/* Regular expressions of JSON Schema (ECMA-262) as expressions.
+ *
+ * Classes, \d \w \s, \p{…} of general categories, groups, alternatives, counted repeats, anchors at the ends.
+ * Look-around, back-references, \b and anchors in the middle are refused with ESP_EUNSUPPORTED; what ECMA-262
+ * does not allow is ESP_EINVAL; both with the offset of the place. Case matters; `.` is any character but
+ * \n \r U+2028 U+2029. Nesting is limited to ESP_REGEX_DEPTH_MAX. Thread: the owner's of x.
+ */
+#ifndef ESP_GRAMMAR_REGEX_H
+#define ESP_GRAMMAR_REGEX_H
+
+#include "grammar/cpset.h"
+
+#define ESP_REGEX_DEPTH_MAX 64
+#define ESP_REGEX_BYTES_MAX (64 * 1024)
+
+/* search: the pattern may match anywhere in the text (JSON Schema); else it must match all of it. */
+esp_status esp_regex_compile(struct esp_exprs *x, enum esp_spelling spelling, bool search, const char *pattern,
+                             size_t n_bytes, uint32_t *ret_id, struct esp_err *err);
+
+/* Adds the code points of a Unicode property, as written inside \p{…}. False when it is not known. */
+bool esp_unicode_property(const char *name, size_t n_bytes, struct esp_cpset *set);
+
+#endif

@@ -1,0 +1,151 @@
+/* JSON Schema to expressions, in three steps. Inside of grammar/, used by grammar.c only.
+ *
+ *   read    one schema object → struct esp_leaf: its own assertions parsed, its in-place applicators listed
+ *   node    a node is a conjunction of schemas ("what must this value satisfy"); expanding it multiplies out
+ *           anyOf and follows $ref, giving alternatives; each gives typed atoms that name other nodes
+ *   build   nodes without any value are found (least fixpoint) and left out; atoms become expressions
+ *
+ *   {"$ref":"#/d","minLength":2}   node = [leaf of itself, leaf of #/d]   atom string{2,…}
+ *
+ * A keyword beside another is always a conjunction. What is not honoured exactly is refused with its
+ * pointer. Recursive schemas are nodes that name each other. Nothing recurses on user depth.
+ * Thread: the owner's.
+ */
+#ifndef ESP_GRAMMAR_SCHEMA_H
+#define ESP_GRAMMAR_SCHEMA_H
+
+#include "grammar/cpset.h"
+#include "grammar/grammar.h"
+#include "grammar/jtext.h"
+#include "grammar/live.h"
+
+enum { /* drafts */
+    ESP_DRAFT4 = 1,
+    ESP_DRAFT6 = 2,
+    ESP_DRAFT7 = 4,
+    ESP_DRAFT2019 = 8,
+    ESP_DRAFT2020 = 16,
+    ESP_DRAFT_ANY = 31
+};
+enum { /* types; a number that is an integer has its own bit */
+    ESP_TYPE_NULL = 1,
+    ESP_TYPE_BOOLEAN = 2,
+    ESP_TYPE_INTEGER = 4,
+    ESP_TYPE_FRACTION = 8,
+    ESP_TYPE_STRING = 16,
+    ESP_TYPE_ARRAY = 32,
+    ESP_TYPE_OBJECT = 64,
+    ESP_TYPE_ALL = 127
+};
+#define ESP_SCHEMA_NODES_MAX 50000u
+#define ESP_SCHEMA_ALTERNATIVES_MAX 4096u
+#define ESP_SCHEMA_CONJUNCTS_MAX 64u
+#define ESP_NODE_NONE UINT32_MAX
+
+struct esp_leaf {
+    const struct esp_jv *self;
+    uint32_t types;
+    const struct esp_jv *properties, *required, *additional;
+    const struct esp_jv *items, *prefix; /* items: for the rest; prefix: array of schemas */
+    const struct esp_jv *values;         /* enum array, or NULL */
+    const struct esp_jv *constant;
+    uint32_t min_items, max_items, min_chars, max_chars;
+    struct esp_bounds bounds;
+    uint32_t pattern, format; /* expressions over string contents, 0 = none */
+    const struct esp_jv **applicators;
+    uint32_t n_applicators;
+    bool ref_only; /* $ref hides its siblings (up to draft-07) */
+    /* where things were said, for messages */
+    const struct esp_jv *min_at, *max_at;
+};
+
+/* What a value must satisfy: a schema not yet expanded, a leaf's own assertions, or equality. */
+enum esp_item_kind { ESP_ITEM_SCHEMA, ESP_ITEM_LEAF, ESP_ITEM_CONST };
+struct esp_item {
+    const struct esp_jv *v;
+    uint64_t kind;
+};
+
+enum esp_atom_kind { ESP_ATOM_EXPR, ESP_ATOM_ARRAY, ESP_ATOM_OBJECT };
+struct esp_prop {
+    const char *name;
+    uint32_t n_bytes, node;
+    bool required;
+};
+struct esp_atom {
+    enum esp_atom_kind kind;
+    uint32_t expr;
+    uint32_t *prefix; /* array: nodes */
+    uint32_t n_prefix, rest, min, max; /* rest: node of further items */
+    struct esp_prop *props;
+    uint32_t n_props, additional; /* additional: node of other keys */
+    struct esp_atom *next;
+};
+struct esp_node {
+    const struct esp_item *items;
+    uint32_t n_items;
+    struct esp_atom *atoms;
+    bool productive;
+    const struct esp_jv *why_at; /* the last reason for a missing alternative */
+    const char *why;
+};
+
+struct esp_schema {
+    struct esp_exprs *x;
+    struct esp_lens *lens;
+    struct esp_arena arena;
+    struct esp_err *err;
+    struct esp_grammar_options options;
+    enum esp_spelling spelling;
+    unsigned draft;
+    bool draft_given;
+    const struct esp_jv *root;
+    struct esp_node *nodes;
+    uint32_t n_nodes, nodes_cap, n_expanded;
+    struct esp_bytesmap node_map;
+    struct esp_schema_disjoint { /* nodes that must be empty, or oneOf is no union */
+        uint32_t node;
+        const struct esp_jv *at;
+    } *disjoint;
+    uint32_t n_disjoint, disjoint_cap;
+    struct esp_buf *warnings;
+    uint32_t current; /* node being expanded */
+    uint32_t string_any, number_any, integer_any, integer_plain; /* expressions, 0 = not made */
+};
+
+/* Compiles a schema: fills starts (node → expression, allocated) with node 0 as the root. */
+esp_status esp_schema_compile(struct esp_exprs *x, struct esp_lens *lens, const struct esp_grammar_options *options,
+                              const char *text, size_t n_bytes, struct esp_buf *warnings, uint32_t **ret_starts,
+                              uint32_t *ret_n_starts, struct esp_err *err);
+
+/* schema_read.c */
+esp_status esp_schema_read(struct esp_schema *s, const struct esp_jv *v, struct esp_leaf **ret_leaf);
+esp_status esp_schema_draft(struct esp_schema *s);
+/* schema_ref.c */
+esp_status esp_schema_resolve(struct esp_schema *s, const struct esp_jv *ref, const struct esp_jv **ret_target);
+/* schema_node.c */
+esp_status esp_schema_node(struct esp_schema *s, const struct esp_item *items, uint32_t n, uint32_t *ret_node);
+esp_status esp_schema_expand(struct esp_schema *s, uint32_t node);
+/* schema_atom.c */
+esp_status esp_schema_atoms(struct esp_schema *s, const struct esp_item *items, uint32_t n);
+struct esp_atom *esp_schema_atom(struct esp_schema *s, enum esp_atom_kind kind);
+void esp_schema_why(struct esp_schema *s, const struct esp_jv *at, const char *why);
+/* schema_scalar.c */
+esp_status esp_schema_numbers(struct esp_schema *s, struct esp_leaf *const *leaves, uint32_t n, uint32_t types,
+                              const struct esp_jv *const *values, uint32_t n_values);
+esp_status esp_schema_strings(struct esp_schema *s, struct esp_leaf *const *leaves, uint32_t n,
+                              const struct esp_jv *const *values, uint32_t n_values);
+/* schema_build.c */
+esp_status esp_schema_build(struct esp_schema *s, uint32_t **ret_starts);
+/* formats.c: the expression of a format's strings; 0 when the name is known but not built, UINT32_MAX when
+ * the name is unknown. */
+uint32_t esp_schema_format(struct esp_schema *s, const struct esp_jv *name);
+
+/* Reports at the pointer of `at`, whose key is the keyword. */
+esp_status esp_schema_fail(struct esp_schema *s, esp_status status, const struct esp_jv *at, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+void esp_schema_warn(struct esp_schema *s, const char *code, const struct esp_jv *at, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+esp_status esp_schema_memory(struct esp_schema *s);
+
+#endif

@@ -1,0 +1,351 @@
+/* Atoms: one alternative (a conjunction of leaves, perhaps with a value to equal) as typed pieces.
+ *
+ * An array atom has nodes for its items, an object atom nodes for its keys; each such node is again a
+ * conjunction, gathered from all leaves. Values of enum and const take the same way: an item CONST in the
+ * conjunction says what a part must equal, so an array or object value is checked against everything beside it.
+ * Thread: the owner's.
+ */
+#include <string.h>
+
+#include "grammar/schema.h"
+
+struct conj {
+    struct esp_schema *s;
+    struct esp_leaf *leaves[ESP_SCHEMA_CONJUNCTS_MAX];
+    uint32_t n;
+    const struct esp_jv *value; /* the value being made an atom, or NULL */
+    uint32_t types;
+};
+
+struct esp_atom *esp_schema_atom(struct esp_schema *s, enum esp_atom_kind kind)
+{
+    struct esp_atom *atom = esp_arena_alloc(&s->arena, 1, sizeof *atom);
+    if (atom != NULL) {
+        atom->kind = kind;
+        struct esp_atom **link = &s->nodes[s->current].atoms;
+        while (*link != NULL) {
+            link = &(*link)->next;
+        }
+        *link = atom;
+    }
+    return atom;
+}
+
+static esp_status add_expr(struct conj *c, uint32_t expr)
+{
+    struct esp_atom *atom = esp_schema_atom(c->s, ESP_ATOM_EXPR);
+    if (atom == NULL) {
+        return esp_schema_memory(c->s);
+    }
+    atom->expr = expr;
+    return ESP_OK;
+}
+
+static esp_status add_word(struct conj *c, const char *word)
+{
+    return add_expr(c, esp_expr_text(c->s->x, word));
+}
+
+/* ---- Arrays ------------------------------------------------------------------------------------ */
+
+static const struct esp_jv *member(const struct esp_jv *array, uint32_t index)
+{
+    const struct esp_jv *child = array == NULL ? NULL : array->child;
+    while (child != NULL && index > 0) {
+        child = child->next;
+        index--;
+    }
+    return child;
+}
+
+/* The node of item `index`; past every prefix the index does not matter. */
+static esp_status item_node(struct conj *c, uint32_t index, uint32_t *ret_node)
+{
+    struct esp_item items[ESP_SCHEMA_CONJUNCTS_MAX + 1];
+    uint32_t n = 0;
+    for (uint32_t idx = 0; idx < c->n; idx++) {
+        const struct esp_leaf *leaf = c->leaves[idx];
+        const struct esp_jv *v = member(leaf->prefix, index);
+        v = v != NULL ? v : leaf->items;
+        if (v != NULL) {
+            items[n++] = (struct esp_item){v, ESP_ITEM_SCHEMA};
+        }
+    }
+    const struct esp_jv *value = member(c->value, index);
+    if (value != NULL) {
+        items[n++] = (struct esp_item){value, ESP_ITEM_CONST};
+    }
+    return esp_schema_node(c->s, items, n, ret_node);
+}
+
+static esp_status add_array(struct conj *c)
+{
+    uint32_t min = 0, max = ESP_EXPR_INF, n_prefix = 0;
+    const struct esp_jv *min_at = NULL;
+    for (uint32_t idx = 0; idx < c->n; idx++) {
+        const struct esp_leaf *leaf = c->leaves[idx];
+        if (leaf->min_items > min) {
+            min = leaf->min_items;
+            min_at = leaf->self;
+        }
+        max = leaf->max_items < max ? leaf->max_items : max;
+        n_prefix = leaf->prefix != NULL && leaf->prefix->n > n_prefix ? leaf->prefix->n : n_prefix;
+    }
+    if (c->value != NULL) {
+        if (c->value->n < min || c->value->n > max) {
+            esp_schema_why(c->s, c->value, "has a length that the schema beside it does not allow");
+            return ESP_OK;
+        }
+        min = max = n_prefix = c->value->n;
+    }
+    if (min > max) {
+        esp_schema_why(c->s, min_at, "has minItems above maxItems");
+        return ESP_OK;
+    }
+    struct esp_atom *atom = esp_schema_atom(c->s, ESP_ATOM_ARRAY);
+    n_prefix = n_prefix < max ? n_prefix : max;
+    uint32_t *prefix = esp_arena_alloc(&c->s->arena, (size_t)n_prefix + 1, sizeof *prefix);
+    if (atom == NULL || prefix == NULL) {
+        return esp_schema_memory(c->s);
+    }
+    *atom = (struct esp_atom){.kind = ESP_ATOM_ARRAY, .prefix = prefix, .n_prefix = n_prefix, .min = min, .max = max};
+    esp_status status = ESP_OK;
+    for (uint32_t idx = 0; idx < n_prefix && status == ESP_OK; idx++) {
+        status = item_node(c, idx, &prefix[idx]);
+    }
+    atom->rest = ESP_NODE_NONE;
+    if (status == ESP_OK && max > n_prefix) {
+        status = item_node(c, n_prefix, &atom->rest);
+    }
+    return status;
+}
+
+/* ---- Objects ----------------------------------------------------------------------------------- */
+
+/* The node of the values of a key, NULL for keys that no leaf and no value declares. */
+static esp_status key_node(struct conj *c, const char *key, uint32_t n_bytes, uint32_t *ret_node)
+{
+    struct esp_item items[ESP_SCHEMA_CONJUNCTS_MAX + 1];
+    uint32_t n = 0;
+    for (uint32_t idx = 0; idx < c->n; idx++) {
+        const struct esp_leaf *leaf = c->leaves[idx];
+        const struct esp_jv *v = NULL;
+        if (leaf->properties != NULL && key != NULL) {
+            v = esp_jv_get(leaf->properties, key, n_bytes);
+        }
+        v = v != NULL ? v : leaf->additional;
+        if (v != NULL) {
+            items[n++] = (struct esp_item){v, ESP_ITEM_SCHEMA};
+        }
+    }
+    if (c->value != NULL && key != NULL) {
+        items[n++] = (struct esp_item){esp_jv_get(c->value, key, n_bytes), ESP_ITEM_CONST};
+    }
+    return esp_schema_node(c->s, items, n, ret_node);
+}
+
+struct names {
+    struct esp_prop *props;
+    uint32_t n, cap;
+    struct esp_bytesmap map;
+};
+
+static esp_status add_name(struct conj *c, struct names *names, const char *name, uint32_t n_bytes, bool required)
+{
+    uint32_t at = esp_bytesmap_get(&names->map, name, n_bytes);
+    if (at != ESP_MAP_NONE) {
+        names->props[at].required = names->props[at].required || required;
+        return ESP_OK;
+    }
+    if (names->n == names->cap) {
+        uint32_t cap = names->cap == 0 ? 16 : names->cap * 2;
+        struct esp_prop *props = esp_arena_alloc(&c->s->arena, cap, sizeof *props);
+        if (props == NULL) {
+            return esp_schema_memory(c->s);
+        }
+        if (names->n > 0) {
+            memcpy(props, names->props, names->n * sizeof *props);
+        }
+        names->props = props;
+        names->cap = cap;
+    }
+    names->props[names->n] = (struct esp_prop){.name = name, .n_bytes = n_bytes, .required = required};
+    return esp_bytesmap_put(&names->map, name, n_bytes, names->n++) == ESP_OK ? ESP_OK : esp_schema_memory(c->s);
+}
+
+static esp_status gather_names(struct conj *c, struct names *names)
+{
+    esp_status status = ESP_OK;
+    const struct esp_jv *v = c->value == NULL ? NULL : c->value->child;
+    for (; v != NULL && status == ESP_OK; v = v->next) {
+        status = add_name(c, names, v->key, v->key_bytes, true);
+    }
+    for (uint32_t idx = 0; idx < c->n; idx++) {
+        const struct esp_leaf *leaf = c->leaves[idx];
+        v = leaf->properties == NULL || c->value != NULL ? NULL : leaf->properties->child;
+        for (; v != NULL && status == ESP_OK; v = v->next) {
+            status = add_name(c, names, v->key, v->key_bytes, false);
+        }
+    }
+    for (uint32_t idx = 0; idx < c->n; idx++) {
+        v = c->leaves[idx]->required == NULL ? NULL : c->leaves[idx]->required->child;
+        for (; v != NULL && status == ESP_OK; v = v->next) {
+            status = add_name(c, names, v->text, v->n_bytes, true);
+        }
+    }
+    return status;
+}
+
+static esp_status add_object(struct conj *c)
+{
+    struct names names = {0};
+    uint32_t additional = ESP_NODE_NONE;
+    esp_bytesmap_init(&names.map, ESP_TAG_GRAMMAR);
+    esp_status status = gather_names(c, &names);
+    if (status == ESP_OK && c->value != NULL && names.n > c->value->n) {
+        esp_schema_why(c->s, c->value, "lacks a required key");
+        goto done;
+    }
+    for (uint32_t idx = 0; idx < names.n && status == ESP_OK; idx++) {
+        status = key_node(c, names.props[idx].name, names.props[idx].n_bytes, &names.props[idx].node);
+    }
+    if (status == ESP_OK && c->value == NULL) {
+        status = key_node(c, NULL, 0, &additional);
+    }
+    if (status == ESP_OK) {
+        struct esp_atom *atom = esp_schema_atom(c->s, ESP_ATOM_OBJECT);
+        if (atom == NULL) {
+            status = esp_schema_memory(c->s);
+            goto done;
+        }
+        atom->props = names.props;
+        atom->n_props = names.n;
+        atom->additional = additional;
+    }
+done:
+    esp_bytesmap_finish(&names.map);
+    return status;
+}
+
+/* ---- Values ------------------------------------------------------------------------------------ */
+
+static bool allowed_by(const struct esp_leaf *leaf, const struct esp_jv *value)
+{
+    bool found = leaf->values == NULL;
+    for (const struct esp_jv *v = found ? NULL : leaf->values->child; v != NULL && !found; v = v->next) {
+        found = esp_jv_equal(v, value);
+    }
+    return found && (leaf->constant == NULL || esp_jv_equal(leaf->constant, value));
+}
+
+static bool allowed(const struct conj *c, const struct esp_jv *value, const struct esp_item *items, uint32_t n)
+{
+    for (uint32_t idx = 0; idx < c->n; idx++) {
+        if (!allowed_by(c->leaves[idx], value)) {
+            return false;
+        }
+    }
+    for (uint32_t idx = 0; idx < n; idx++) {
+        if (items[idx].kind == ESP_ITEM_CONST && !esp_jv_equal(items[idx].v, value)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Values of the first enum, const or CONST item that all the others allow too. */
+struct values {
+    const struct esp_jv **numbers, **strings;
+    uint32_t n_numbers, n_strings;
+};
+
+static esp_status add_value(struct conj *c, const struct esp_jv *value, struct values *out)
+{
+    c->value = value;
+    switch (value->type) {
+    case ESP_JV_NULL: return c->types & ESP_TYPE_NULL ? add_word(c, "null") : ESP_OK;
+    case ESP_JV_TRUE: return c->types & ESP_TYPE_BOOLEAN ? add_word(c, "true") : ESP_OK;
+    case ESP_JV_FALSE: return c->types & ESP_TYPE_BOOLEAN ? add_word(c, "false") : ESP_OK;
+    case ESP_JV_NUMBER: out->numbers[out->n_numbers++] = value; return ESP_OK;
+    case ESP_JV_STRING: out->strings[out->n_strings++] = value; return ESP_OK;
+    case ESP_JV_ARRAY: return c->types & ESP_TYPE_ARRAY ? add_array(c) : ESP_OK;
+    default: return c->types & ESP_TYPE_OBJECT ? add_object(c) : ESP_OK;
+    }
+}
+
+static esp_status add_values(struct conj *c, const struct esp_jv *source, bool list, const struct esp_item *items,
+                             uint32_t n)
+{
+    struct esp_schema *s = c->s;
+    uint32_t n_values = list ? source->n : 1;
+    struct values out = {esp_arena_alloc(&s->arena, (size_t)n_values + 1, sizeof *out.numbers),
+                         esp_arena_alloc(&s->arena, (size_t)n_values + 1, sizeof *out.strings), 0, 0};
+    esp_status status = out.numbers == NULL || out.strings == NULL ? esp_schema_memory(s) : ESP_OK;
+    if (n_values == 0) {
+        esp_schema_why(s, source, "lists no value");
+    } else {
+        esp_schema_why(s, source, "has no value that everything beside it allows");
+    }
+    const struct esp_jv *value = list ? source->child : source;
+    for (uint32_t idx = 0; idx < n_values && status == ESP_OK; idx++, value = value->next) {
+        if (allowed(c, value, items, n)) {
+            status = add_value(c, value, &out);
+        }
+    }
+    if (status == ESP_OK && out.n_numbers > 0) {
+        status = esp_schema_numbers(s, c->leaves, c->n, c->types, out.numbers, out.n_numbers);
+    }
+    if (status == ESP_OK && out.n_strings > 0 && (c->types & ESP_TYPE_STRING)) {
+        status = esp_schema_strings(s, c->leaves, c->n, out.strings, out.n_strings);
+    }
+    return status;
+}
+
+static esp_status add_types(struct conj *c)
+{
+    esp_status status = ESP_OK;
+    if (c->types & ESP_TYPE_NULL) {
+        status = add_word(c, "null");
+    }
+    if (status == ESP_OK && (c->types & ESP_TYPE_BOOLEAN)) {
+        status = add_expr(c, esp_expr_alt2(c->s->x, esp_expr_text(c->s->x, "true"), esp_expr_text(c->s->x, "false")));
+    }
+    if (status == ESP_OK && (c->types & (ESP_TYPE_INTEGER | ESP_TYPE_FRACTION))) {
+        status = esp_schema_numbers(c->s, c->leaves, c->n, c->types, NULL, 0);
+    }
+    if (status == ESP_OK && (c->types & ESP_TYPE_STRING)) {
+        status = esp_schema_strings(c->s, c->leaves, c->n, NULL, 0);
+    }
+    if (status == ESP_OK && (c->types & ESP_TYPE_ARRAY)) {
+        status = add_array(c);
+    }
+    if (status == ESP_OK && (c->types & ESP_TYPE_OBJECT)) {
+        status = add_object(c);
+    }
+    return status;
+}
+
+esp_status esp_schema_atoms(struct esp_schema *s, const struct esp_item *items, uint32_t n)
+{
+    struct conj c = {.s = s, .types = ESP_TYPE_ALL};
+    const struct esp_jv *source = NULL;
+    bool list = false;
+    for (uint32_t idx = 0; idx < n; idx++) {
+        if (items[idx].kind == ESP_ITEM_CONST) {
+            source = items[idx].v;
+            list = false;
+            continue;
+        }
+        struct esp_leaf *leaf = items[idx].v->extra;
+        c.leaves[c.n++] = leaf;
+        if ((c.types & leaf->types) == 0 && c.types != 0) {
+            esp_schema_why(s, leaf->self, "has no type that everything beside it allows");
+        }
+        c.types &= leaf->types;
+        if (source == NULL && (leaf->constant != NULL || leaf->values != NULL)) {
+            list = leaf->constant == NULL;
+            source = list ? leaf->values : leaf->constant;
+        }
+    }
+    return source != NULL ? add_values(&c, source, list, items, n) : add_types(&c);
+}

@@ -1,0 +1,299 @@
+/* From nodes to expressions, and the whole compile of a schema.
+ *
+ * First every reachable node is expanded, then nodes that have no value at all are found: a node is
+ * productive when one of its atoms is, an array atom when its first `min` items are, an object atom when its
+ * required keys are. Calls of other nodes become EMPTY and vanish in the constructors.
+ *
+ *   { key colon value (comma key colon value)* }    rest[i] = what may follow once key i − 1 is decided
+ *
+ * Thread: the owner's.
+ */
+#include <string.h>
+
+#include "grammar/schema.h"
+#include "grammar/vec.h"
+
+/* ---- Productive nodes -------------------------------------------------------------------------- */
+
+static bool atom_productive(const struct esp_schema *s, const struct esp_atom *atom)
+{
+    if (atom->kind == ESP_ATOM_EXPR) {
+        return atom->expr != ESP_EXPR_EMPTY;
+    }
+    if (atom->kind == ESP_ATOM_ARRAY) {
+        for (uint32_t idx = 0; idx < atom->min && idx < atom->n_prefix; idx++) {
+            if (!s->nodes[atom->prefix[idx]].productive) {
+                return false;
+            }
+        }
+        return atom->min <= atom->n_prefix || s->nodes[atom->rest].productive;
+    }
+    for (uint32_t idx = 0; idx < atom->n_props; idx++) {
+        if (atom->props[idx].required && !s->nodes[atom->props[idx].node].productive) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Passes until nothing changes; chains of nodes mostly point forward, so the passes go backward. */
+static esp_status find_productive(struct esp_schema *s)
+{
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (uint32_t id = s->n_nodes; id-- > 0;) {
+            struct esp_node *node = &s->nodes[id];
+            for (const struct esp_atom *atom = node->atoms; atom != NULL && !node->productive; atom = atom->next) {
+                node->productive = atom_productive(s, atom);
+                changed = changed || node->productive;
+            }
+        }
+        if (s->x->fuel < s->n_nodes) {
+            return esp_schema_fail(s, ESP_ELIMIT, s->root, "needs more steps than a compile may take");
+        }
+        s->x->fuel -= s->n_nodes;
+    }
+    return ESP_OK;
+}
+
+/* ---- Expressions ------------------------------------------------------------------------------- */
+
+struct punctuation {
+    uint32_t open_array, close_array, open_object, close_object, comma, colon;
+};
+
+static uint32_t space(struct esp_exprs *x, enum esp_grammar_whitespace ws, bool line_break)
+{
+    uint32_t one = esp_expr_byte(x, ' ');
+    if (ws == ESP_WS_COMPACT || (ws == ESP_WS_LINE && line_break)) {
+        return ESP_EXPR_EPS;
+    }
+    if (!line_break) {
+        return esp_expr_opt(x, one);
+    }
+    uint32_t indent = esp_expr_alt2(x, esp_expr_rep(x, one, 0, 64), esp_expr_rep(x, esp_expr_byte(x, '\t'), 0, 16));
+    return esp_expr_opt(x, esp_expr_cat(x, esp_expr_byte(x, '\n'), indent));
+}
+
+static struct punctuation make_punctuation(struct esp_exprs *x, enum esp_grammar_whitespace ws)
+{
+    struct punctuation p;
+    uint32_t around = space(x, ws, true);
+    uint32_t after_comma = ws == ESP_WS_COMPACT ? ESP_EXPR_EPS : esp_expr_alt2(x, esp_expr_opt(x, esp_expr_byte(x, ' ')), around);
+    p.open_array = esp_expr_cat(x, esp_expr_byte(x, '['), around);
+    p.close_array = esp_expr_cat(x, around, esp_expr_byte(x, ']'));
+    p.open_object = esp_expr_cat(x, esp_expr_byte(x, '{'), around);
+    p.close_object = esp_expr_cat(x, around, esp_expr_byte(x, '}'));
+    p.comma = esp_expr_cat(x, esp_expr_byte(x, ','), after_comma);
+    p.colon = esp_expr_cat(x, esp_expr_byte(x, ':'), space(x, ws, false));
+    return p;
+}
+
+static uint32_t call(struct esp_schema *s, uint32_t node)
+{
+    return node != ESP_NODE_NONE && s->nodes[node].productive ? esp_expr_call(s->x, node) : ESP_EXPR_EMPTY;
+}
+
+static uint32_t build_array(struct esp_schema *s, const struct punctuation *p, const struct esp_atom *atom)
+{
+    struct esp_exprs *x = s->x;
+    uint32_t min = atom->min, n = atom->n_prefix, rest_call = call(s, atom->rest), id;
+    uint32_t more = esp_expr_cat(x, p->comma, rest_call), min_more = min > n ? min - n : 0;
+    uint32_t max_more = rest_call == ESP_EXPR_EMPTY ? 0 : atom->max == ESP_EXPR_INF ? atom->max : atom->max - n;
+    if (n == 0) {
+        id = ESP_EXPR_EMPTY;
+        if (max_more > 0) {
+            uint32_t others = esp_expr_rep(x, more, min_more > 0 ? min_more - 1 : 0,
+                                           max_more == ESP_EXPR_INF ? max_more : max_more - 1);
+            id = esp_expr_cat(x, rest_call, esp_expr_cat(x, others, p->close_array));
+        }
+    } else {
+        id = esp_expr_cat(x, esp_expr_rep(x, more, min_more, max_more), p->close_array);
+        for (uint32_t idx = n; idx-- > 0;) {
+            id = esp_expr_cat(x, call(s, atom->prefix[idx]), id);
+            if (idx > 0) {
+                id = esp_expr_cat(x, p->comma, id);
+                id = min <= idx ? esp_expr_alt2(x, p->close_array, id) : id;
+            }
+        }
+    }
+    return esp_expr_cat(x, p->open_array, min == 0 ? esp_expr_alt2(x, p->close_array, id) : id);
+}
+
+/* The key as it is written, with what follows it. */
+static uint32_t member(struct esp_schema *s, const struct punctuation *p, const struct esp_prop *prop, uint32_t rest)
+{
+    struct esp_exprs *x = s->x;
+    uint32_t value = call(s, prop->node);
+    if (value == ESP_EXPR_EMPTY) {
+        return ESP_EXPR_EMPTY;
+    }
+    uint32_t quote = esp_expr_byte(x, '"');
+    uint32_t after = esp_expr_cat(x, quote, esp_expr_cat(x, p->colon, esp_expr_cat(x, value, rest)));
+    return esp_expr_cat(x, quote, esp_spell_text(x, s->spelling, prop->name, prop->n_bytes, after));
+}
+
+/* A key that is not declared, colon and value. */
+static uint32_t other_member(struct esp_schema *s, const struct punctuation *p, const struct esp_atom *atom)
+{
+    struct esp_exprs *x = s->x;
+    uint32_t value = call(s, atom->additional);
+    struct esp_spell_word *words = esp_arena_alloc(&s->arena, (size_t)atom->n_props + 1, sizeof *words);
+    if (value == ESP_EXPR_EMPTY || words == NULL) {
+        return words == NULL ? esp_exprs_fail(x, ESP_ENOMEM), ESP_EXPR_EMPTY : ESP_EXPR_EMPTY;
+    }
+    for (uint32_t idx = 0; idx < atom->n_props; idx++) {
+        words[idx] = (struct esp_spell_word){atom->props[idx].name, atom->props[idx].n_bytes};
+    }
+    uint32_t quote = esp_expr_byte(x, '"');
+    uint32_t after = esp_expr_cat(x, quote, esp_expr_cat(x, p->colon, value));
+    return esp_expr_cat(x, quote, esp_spell_words(x, s->spelling, &s->arena, words, atom->n_props, true, after));
+}
+
+static uint32_t build_object(struct esp_schema *s, const struct punctuation *p, const struct esp_atom *atom)
+{
+    struct esp_exprs *x = s->x;
+    uint32_t other = other_member(s, p, atom);
+    uint32_t rest = esp_expr_cat(x, esp_expr_rep(x, esp_expr_cat(x, p->comma, other), 0, ESP_EXPR_INF), p->close_object);
+    uint32_t first = esp_expr_alt2(x, p->close_object, esp_expr_cat(x, other, rest));
+    for (uint32_t idx = atom->n_props; idx-- > 0 && x->failed == ESP_OK;) {
+        const struct esp_prop *prop = &atom->props[idx];
+        uint32_t here = member(s, p, prop, rest);
+        uint32_t later = esp_expr_cat(x, p->comma, here);
+        first = prop->required ? here : esp_expr_alt2(x, here, first);
+        rest = prop->required ? later : esp_expr_alt2(x, later, rest);
+    }
+    return esp_expr_cat(x, p->open_object, first);
+}
+
+static uint32_t build_node(struct esp_schema *s, const struct punctuation *p, const struct esp_node *node)
+{
+    struct esp_exprs *x = s->x;
+    uint32_t mark = x->n_scratch;
+    for (const struct esp_atom *atom = node->atoms; atom != NULL && x->failed == ESP_OK; atom = atom->next) {
+        if (atom_productive(s, atom)) {
+            uint32_t id = atom->kind == ESP_ATOM_EXPR    ? atom->expr
+                          : atom->kind == ESP_ATOM_ARRAY ? build_array(s, p, atom)
+                                                         : build_object(s, p, atom);
+            esp_exprs_push(x, id);
+        }
+    }
+    uint32_t id = esp_expr_alt(x, x->scratch + mark, x->n_scratch - mark);
+    x->n_scratch = mark;
+    return id;
+}
+
+/* ---- Verdicts ---------------------------------------------------------------------------------- */
+
+/* Follows the reasons down to the part that has no value. */
+static esp_status unsatisfiable(struct esp_schema *s)
+{
+    uint32_t id = 0;
+    for (uint32_t steps = 0; steps < s->n_nodes; steps++) {
+        const struct esp_node *node = &s->nodes[id];
+        uint32_t below = ESP_NODE_NONE;
+        for (const struct esp_atom *atom = node->atoms; atom != NULL && below == ESP_NODE_NONE; atom = atom->next) {
+            for (uint32_t idx = 0; atom->kind == ESP_ATOM_ARRAY && idx < atom->n_prefix && idx < atom->min; idx++) {
+                below = s->nodes[atom->prefix[idx]].productive ? below : atom->prefix[idx];
+            }
+            if (atom->kind == ESP_ATOM_ARRAY && below == ESP_NODE_NONE && atom->min > atom->n_prefix) {
+                below = atom->rest;
+            }
+            for (uint32_t idx = 0; atom->kind == ESP_ATOM_OBJECT && idx < atom->n_props; idx++) {
+                const struct esp_prop *prop = &atom->props[idx];
+                below = prop->required && !s->nodes[prop->node].productive ? prop->node : below;
+            }
+        }
+        if (below == ESP_NODE_NONE || below == id) {
+            break;
+        }
+        id = below;
+    }
+    const struct esp_node *node = &s->nodes[id];
+    if (node->why != NULL) {
+        return esp_schema_fail(s, ESP_EUNSAT, node->why_at, "%s: no value is valid", node->why);
+    }
+    return esp_schema_fail(s, ESP_EUNSAT, node->n_items > 0 ? node->items[0].v : s->root, "allows no finite value");
+}
+
+static esp_status check_disjoint(struct esp_schema *s)
+{
+    for (uint32_t idx = 0; idx < s->n_disjoint; idx++) {
+        if (s->nodes[s->disjoint[idx].node].productive) {
+            esp_status status = esp_schema_fail(s, ESP_EUNSUPPORTED, s->disjoint[idx].at,
+                                                "is supported only when no value fits two of its branches");
+            esp_err_hint(s->err, "make the branches exclusive (a constant key in each), or use anyOf");
+            return status;
+        }
+    }
+    return ESP_OK;
+}
+
+esp_status esp_schema_build(struct esp_schema *s, uint32_t **ret_starts)
+{
+    esp_status status = ESP_OK;
+    for (; s->n_expanded < s->n_nodes && status == ESP_OK; s->n_expanded++) {
+        status = esp_schema_expand(s, s->n_expanded);
+    }
+    if (status == ESP_OK) {
+        status = find_productive(s);
+    }
+    if (status == ESP_OK) {
+        status = check_disjoint(s);
+    }
+    if (status == ESP_OK && !s->nodes[0].productive) {
+        status = unsatisfiable(s);
+    }
+    if (status != ESP_OK) {
+        return status;
+    }
+    uint32_t *starts = esp_calloc(ESP_TAG_GRAMMAR, s->n_nodes, sizeof *starts);
+    if (starts == NULL) {
+        return esp_schema_memory(s);
+    }
+    struct punctuation p = make_punctuation(s->x, s->options.whitespace);
+    for (uint32_t id = 0; id < s->n_nodes && s->x->failed == ESP_OK; id++) {
+        starts[id] = s->nodes[id].productive ? build_node(s, &p, &s->nodes[id]) : ESP_EXPR_EMPTY;
+    }
+    if (s->x->failed != ESP_OK) {
+        esp_free(starts);
+        return esp_schema_fail(s, s->x->failed, s->root, s->x->failed == ESP_ELIMIT ? "is too large or too complex" : "needs too much memory");
+    }
+    *ret_starts = starts;
+    return ESP_OK;
+}
+
+esp_status esp_schema_compile(struct esp_exprs *x, struct esp_lens *lens, const struct esp_grammar_options *options,
+                              const char *text, size_t n_bytes, struct esp_buf *warnings, uint32_t **ret_starts,
+                              uint32_t *ret_n_starts, struct esp_err *err)
+{
+    struct esp_schema s = {.x = x, .lens = lens, .err = err, .options = *options, .warnings = warnings};
+    struct esp_jv *root;
+    uint32_t node;
+    s.spelling = options->escapes_any ? ESP_SPELL_JSON_ANY : ESP_SPELL_JSON;
+    esp_arena_init(&s.arena, ESP_TAG_GRAMMAR, 512u * 1024 * 1024);
+    esp_bytesmap_init(&s.node_map, ESP_TAG_GRAMMAR);
+    esp_status status = esp_jv_parse(&s.arena, text, n_bytes, &root, err);
+    if (status == ESP_OK) {
+        s.root = root;
+        if (root->type != ESP_JV_OBJECT && root->type != ESP_JV_TRUE && root->type != ESP_JV_FALSE) {
+            status = esp_schema_fail(&s, ESP_EINVAL, root, "must be an object or a boolean, is %s", esp_jv_type_name(root));
+        }
+    }
+    if (status == ESP_OK) {
+        status = esp_schema_draft(&s);
+    }
+    if (status == ESP_OK) {
+        struct esp_item item = {root, ESP_ITEM_SCHEMA};
+        status = esp_schema_node(&s, &item, 1, &node);
+    }
+    if (status == ESP_OK) {
+        status = esp_schema_build(&s, ret_starts);
+        *ret_n_starts = s.n_nodes;
+    }
+    esp_free(s.nodes);
+    esp_free(s.disjoint);
+    esp_bytesmap_finish(&s.node_map);
+    esp_arena_finish(&s.arena);
+    return status;
+}

@@ -1,0 +1,561 @@
+/* Reading one schema object: every keyword by a table, what it asserts or why it is refused.
+ *
+ * A keyword is known in some drafts; outside them it is an unknown word, which JSON Schema ignores and we
+ * name in a warning. Without $schema the spellings of all drafts are understood.
+ * Thread: the owner's.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "grammar/regex.h"
+#include "grammar/schema.h"
+#include "runtime/base/buf.h"
+
+typedef esp_status read_fn(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v);
+
+static esp_status want(struct esp_schema *s, const struct esp_jv *v, bool ok, const char *what)
+{
+    return ok ? ESP_OK : esp_schema_fail(s, ESP_EINVAL, v, "must be %s, is %s", what, esp_jv_type_name(v));
+}
+
+static bool is_bool(const struct esp_jv *v)
+{
+    return v->type == ESP_JV_TRUE || v->type == ESP_JV_FALSE;
+}
+
+static bool is_schema(const struct esp_schema *s, const struct esp_jv *v)
+{
+    return v->type == ESP_JV_OBJECT || (is_bool(v) && !(s->draft_given && s->draft == ESP_DRAFT4));
+}
+
+static esp_status want_schema(struct esp_schema *s, const struct esp_jv *v)
+{
+    return want(s, v, is_schema(s, v), "a schema");
+}
+
+static esp_status want_schemas(struct esp_schema *s, const struct esp_jv *v, bool some)
+{
+    esp_status status = want(s, v, v->type == ESP_JV_ARRAY, "an array of schemas");
+    if (status == ESP_OK && some && v->n == 0) {
+        status = esp_schema_fail(s, ESP_EINVAL, v, "must have at least one member");
+    }
+    for (const struct esp_jv *child = v->child; child != NULL && status == ESP_OK; child = child->next) {
+        status = want_schema(s, child);
+    }
+    return status;
+}
+
+/* ---- Types and values -------------------------------------------------------------------------- */
+
+static uint32_t type_bit(const struct esp_jv *name)
+{
+    static const struct {
+        const char *name;
+        uint32_t bits;
+    } types[] = {{"null", ESP_TYPE_NULL},       {"boolean", ESP_TYPE_BOOLEAN},
+                 {"integer", ESP_TYPE_INTEGER}, {"number", ESP_TYPE_INTEGER | ESP_TYPE_FRACTION},
+                 {"string", ESP_TYPE_STRING},   {"array", ESP_TYPE_ARRAY},
+                 {"object", ESP_TYPE_OBJECT}};
+    for (size_t idx = 0; idx < sizeof types / sizeof types[0]; idx++) {
+        if (esp_jv_is(name, types[idx].name)) {
+            return types[idx].bits;
+        }
+    }
+    return 0;
+}
+
+static esp_status read_type(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    uint32_t types = 0;
+    if (v->type == ESP_JV_ARRAY && v->n > 0) {
+        for (const struct esp_jv *name = v->child; name != NULL; name = name->next) {
+            uint32_t bits = type_bit(name);
+            if (bits == 0) {
+                return esp_schema_fail(s, ESP_EINVAL, v, "names a type that JSON Schema does not have");
+            }
+            types |= bits;
+        }
+    } else {
+        types = type_bit(v);
+    }
+    if (types == 0) {
+        return esp_schema_fail(s, ESP_EINVAL, v, "must be a type of JSON Schema or an array of them");
+    }
+    leaf->types &= types;
+    return ESP_OK;
+}
+
+static esp_status read_enum(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    leaf->values = v;
+    return want(s, v, v->type == ESP_JV_ARRAY, "an array");
+}
+
+static esp_status read_const(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    leaf->constant = v;
+    return ESP_OK;
+}
+
+/* ---- Numbers ----------------------------------------------------------------------------------- */
+
+static esp_status decimal(struct esp_schema *s, const struct esp_jv *v, struct esp_decimal *ret)
+{
+    esp_status status = want(s, v, v->type == ESP_JV_NUMBER, "a number");
+    if (status != ESP_OK) {
+        return status;
+    }
+    char *room = esp_arena_alloc(&s->arena, v->n_bytes + 1, 1);
+    if (room == NULL) {
+        return esp_schema_memory(s);
+    }
+    esp_decimal_parse(v->text, v->n_bytes, room, ret);
+    return ESP_OK;
+}
+
+/* Takes the narrower of two lower or upper bounds. */
+static void narrow(struct esp_leaf *leaf, bool lower, const struct esp_decimal *d, bool open, const struct esp_jv *v)
+{
+    struct esp_bounds *b = &leaf->bounds;
+    bool has = lower ? b->has_lo : b->has_hi;
+    int order = has ? esp_decimal_compare(d, lower ? &b->lo : &b->hi) : 0;
+    if (has && (lower ? order < 0 : order > 0)) {
+        return;
+    }
+    if (lower) {
+        b->lo_open = open || (has && order == 0 && b->lo_open);
+        b->lo = *d;
+        b->has_lo = true;
+        leaf->min_at = v;
+    } else {
+        b->hi_open = open || (has && order == 0 && b->hi_open);
+        b->hi = *d;
+        b->has_hi = true;
+        leaf->max_at = v;
+    }
+}
+
+static esp_status read_bound(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v, bool lower,
+                             const char *twin)
+{
+    struct esp_decimal d;
+    esp_status status = decimal(s, v, &d);
+    if (status == ESP_OK) {
+        /* draft-04: the exclusive twin is a boolean beside it. */
+        const struct esp_jv *exclusive = esp_jv_find(leaf->self, twin);
+        narrow(leaf, lower, &d, exclusive != NULL && exclusive->type == ESP_JV_TRUE, v);
+    }
+    return status;
+}
+
+static esp_status read_minimum(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    return read_bound(s, leaf, v, true, "exclusiveMinimum");
+}
+
+static esp_status read_maximum(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    return read_bound(s, leaf, v, false, "exclusiveMaximum");
+}
+
+static esp_status read_exclusive(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v, bool lower)
+{
+    struct esp_decimal d;
+    if (is_bool(v) && (!s->draft_given || s->draft == ESP_DRAFT4)) {
+        return ESP_OK;
+    }
+    if (s->draft_given && s->draft == ESP_DRAFT4) {
+        return want(s, v, false, "a boolean");
+    }
+    esp_status status = decimal(s, v, &d);
+    if (status == ESP_OK) {
+        narrow(leaf, lower, &d, true, v);
+    }
+    return status;
+}
+
+static esp_status read_exclusive_minimum(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    return read_exclusive(s, leaf, v, true);
+}
+
+static esp_status read_exclusive_maximum(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    return read_exclusive(s, leaf, v, false);
+}
+
+/* ---- Counts ------------------------------------------------------------------------------------ */
+
+/* A count; larger ones than the counters hold mean "never reached". */
+static esp_status count(struct esp_schema *s, const struct esp_jv *v, uint32_t *ret)
+{
+    struct esp_decimal d;
+    uint64_t value = ESP_EXPR_INF - 1;
+    esp_status status = decimal(s, v, &d);
+    if (status != ESP_OK) {
+        return status;
+    }
+    if (d.neg || !esp_decimal_is_integer(&d)) {
+        return esp_schema_fail(s, ESP_EINVAL, v, "must be a non-negative integer");
+    }
+    esp_decimal_uint(&d, ESP_EXPR_INF - 2, &value);
+    *ret = (uint32_t)value;
+    return ESP_OK;
+}
+
+static esp_status read_min(struct esp_schema *s, const struct esp_jv *v, uint32_t *slot)
+{
+    return count(s, v, slot);
+}
+
+static esp_status read_max(struct esp_schema *s, const struct esp_jv *v, uint32_t *slot)
+{
+    esp_status status = count(s, v, slot);
+    if (status == ESP_OK && *slot == ESP_EXPR_INF - 1) {
+        *slot = ESP_EXPR_INF;
+    }
+    return status;
+}
+
+static esp_status read_min_items(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    return read_min(s, v, &leaf->min_items);
+}
+static esp_status read_max_items(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    return read_max(s, v, &leaf->max_items);
+}
+static esp_status read_min_length(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    return read_min(s, v, &leaf->min_chars);
+}
+static esp_status read_max_length(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    return read_max(s, v, &leaf->max_chars);
+}
+
+/* ---- Strings ----------------------------------------------------------------------------------- */
+
+static esp_status read_pattern(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    struct esp_err err = {0};
+    esp_status status = want(s, v, v->type == ESP_JV_STRING, "a string");
+    if (status != ESP_OK) {
+        return status;
+    }
+    status = esp_regex_compile(s->x, s->spelling, true, v->text, v->n_bytes, &leaf->pattern, &err);
+    if (status == ESP_OK && leaf->pattern == ESP_EXPR_EMPTY) {
+        return esp_schema_fail(s, ESP_EUNSAT, v, "matches no text");
+    }
+    return status == ESP_OK ? status : esp_schema_fail(s, status, v, "%s", err.message);
+}
+
+static esp_status read_format(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    esp_status status = want(s, v, v->type == ESP_JV_STRING, "a string");
+    if (status != ESP_OK) {
+        return status;
+    }
+    uint32_t format = esp_schema_format(s, v);
+    if (format == UINT32_MAX) {
+        esp_schema_warn(s, "unknown_format", v, "the format \"%s\" is not known and asserts nothing", v->text);
+        return ESP_OK;
+    }
+    if (s->options.formats_annotate) {
+        return ESP_OK;
+    }
+    if (format == 0) {
+        return esp_schema_fail(s, ESP_EUNSUPPORTED, v, "the format \"%s\" is not supported; \"formats\":\"annotate\" takes it as a note",
+                               v->text);
+    }
+    leaf->format = format;
+    return s->x->failed == ESP_OK ? ESP_OK : esp_schema_fail(s, s->x->failed, v, "the format is too complex");
+}
+
+/* ---- Arrays and objects ------------------------------------------------------------------------ */
+
+static esp_status read_items(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    if (v->type == ESP_JV_ARRAY && !(s->draft_given && s->draft == ESP_DRAFT2020)) {
+        const struct esp_jv *more = esp_jv_find(leaf->self, "additionalItems");
+        if (esp_jv_find(leaf->self, "prefixItems") != NULL && !s->draft_given) {
+            return esp_schema_fail(s, ESP_EINVAL, v, "an array beside prefixItems");
+        }
+        leaf->prefix = v;
+        leaf->items = more;
+        return want_schemas(s, v, false);
+    }
+    leaf->items = v;
+    return want_schema(s, v);
+}
+
+static esp_status read_prefix(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    leaf->prefix = v;
+    return want_schemas(s, v, true);
+}
+
+static esp_status read_schema(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    return want_schema(s, v);
+}
+
+static esp_status read_properties(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    esp_status status = want(s, v, v->type == ESP_JV_OBJECT, "an object");
+    for (const struct esp_jv *child = v->child; child != NULL && status == ESP_OK; child = child->next) {
+        status = want_schema(s, child);
+    }
+    leaf->properties = v;
+    return status;
+}
+
+static esp_status read_required(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    esp_status status = want(s, v, v->type == ESP_JV_ARRAY, "an array of strings");
+    for (const struct esp_jv *name = v->child; name != NULL && status == ESP_OK; name = name->next) {
+        if (name->type != ESP_JV_STRING) {
+            status = esp_schema_fail(s, ESP_EINVAL, v, "must be an array of strings");
+        }
+    }
+    leaf->required = v;
+    return status;
+}
+
+static esp_status read_additional(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    leaf->additional = v;
+    return want_schema(s, v);
+}
+
+/* ---- Applicators and what is refused ------------------------------------------------------------ */
+
+static esp_status read_applicator(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    leaf->applicators[leaf->n_applicators++] = v;
+    return want_schemas(s, v, true);
+}
+
+static esp_status read_ref(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    leaf->applicators[leaf->n_applicators++] = v;
+    return want(s, v, v->type == ESP_JV_STRING, "a string");
+}
+
+static esp_status note(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    return ESP_OK;
+}
+
+static esp_status refuse(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    return esp_schema_fail(s, ESP_EUNSUPPORTED, v, "is not supported");
+}
+
+/* Keywords that assert nothing with this value are taken; with any other they are refused. */
+static esp_status refuse_unless_false(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    return v->type == ESP_JV_FALSE ? ESP_OK : refuse(s, leaf, v);
+}
+static esp_status refuse_unless_true(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    return v->type == ESP_JV_TRUE ? ESP_OK : refuse(s, leaf, v);
+}
+static esp_status refuse_unless_empty(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    return v->type == ESP_JV_OBJECT && v->n == 0 ? ESP_OK : refuse(s, leaf, v);
+}
+static esp_status refuse_unless_zero(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    uint32_t n;
+    esp_status status = count(s, v, &n);
+    return status != ESP_OK || n == 0 ? status : refuse(s, leaf, v);
+}
+static esp_status refuse_max(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    uint32_t n;
+    esp_status status = count(s, v, &n);
+    return status != ESP_OK ? status : refuse(s, leaf, v);
+}
+static esp_status read_if(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    bool used = esp_jv_find(leaf->self, "then") != NULL || esp_jv_find(leaf->self, "else") != NULL;
+    return used ? refuse(s, leaf, v) : want_schema(s, v);
+}
+
+#define NEW (ESP_DRAFT2019 | ESP_DRAFT2020)
+#define FROM6 (ESP_DRAFT_ANY & ~ESP_DRAFT4)
+#define FROM7 (FROM6 & ~ESP_DRAFT6)
+static const struct keyword {
+    const char *name;
+    unsigned drafts;
+    read_fn *read;
+} keywords[] = {
+    {"$anchor", NEW, note},
+    {"$comment", FROM7, note},
+    {"$defs", ESP_DRAFT_ANY, note},
+    {"$dynamicAnchor", ESP_DRAFT2020, note},
+    {"$dynamicRef", ESP_DRAFT2020, refuse},
+    {"$id", FROM6, note},
+    {"$recursiveAnchor", ESP_DRAFT2019, note},
+    {"$recursiveRef", ESP_DRAFT2019, refuse},
+    {"$ref", ESP_DRAFT_ANY, read_ref},
+    {"$schema", ESP_DRAFT_ANY, note},
+    {"$vocabulary", NEW, note},
+    {"additionalItems", ESP_DRAFT_ANY & ~ESP_DRAFT2020, read_schema},
+    {"additionalProperties", ESP_DRAFT_ANY, read_additional},
+    {"allOf", ESP_DRAFT_ANY, read_applicator},
+    {"anyOf", ESP_DRAFT_ANY, read_applicator},
+    {"const", FROM6, read_const},
+    {"contains", FROM6, refuse},
+    {"contentEncoding", FROM7, note},
+    {"contentMediaType", FROM7, note},
+    {"contentSchema", NEW, note},
+    {"default", ESP_DRAFT_ANY, note},
+    {"definitions", ESP_DRAFT_ANY, note},
+    {"dependencies", ESP_DRAFT_ANY & ~NEW, refuse_unless_empty},
+    {"dependentRequired", NEW, refuse_unless_empty},
+    {"dependentSchemas", NEW, refuse_unless_empty},
+    {"deprecated", NEW, note},
+    {"description", ESP_DRAFT_ANY, note},
+    {"discriminator", ESP_DRAFT_ANY, note},
+    {"else", FROM7, note},
+    {"enum", ESP_DRAFT_ANY, read_enum},
+    {"examples", FROM6, note},
+    {"exclusiveMaximum", ESP_DRAFT_ANY, read_exclusive_maximum},
+    {"exclusiveMinimum", ESP_DRAFT_ANY, read_exclusive_minimum},
+    {"format", ESP_DRAFT_ANY, read_format},
+    {"id", ESP_DRAFT4, note},
+    {"if", FROM7, read_if},
+    {"items", ESP_DRAFT_ANY, read_items},
+    {"maxContains", NEW, note},
+    {"maxItems", ESP_DRAFT_ANY, read_max_items},
+    {"maxLength", ESP_DRAFT_ANY, read_max_length},
+    {"maxProperties", ESP_DRAFT_ANY, refuse_max},
+    {"maximum", ESP_DRAFT_ANY, read_maximum},
+    {"minContains", NEW, note},
+    {"minItems", ESP_DRAFT_ANY, read_min_items},
+    {"minLength", ESP_DRAFT_ANY, read_min_length},
+    {"minProperties", ESP_DRAFT_ANY, refuse_unless_zero},
+    {"minimum", ESP_DRAFT_ANY, read_minimum},
+    {"multipleOf", ESP_DRAFT_ANY, refuse},
+    {"not", ESP_DRAFT_ANY, refuse_unless_false},
+    {"oneOf", ESP_DRAFT_ANY, read_applicator},
+    {"pattern", ESP_DRAFT_ANY, read_pattern},
+    {"patternProperties", ESP_DRAFT_ANY, refuse_unless_empty},
+    {"prefixItems", ESP_DRAFT2020, read_prefix},
+    {"properties", ESP_DRAFT_ANY, read_properties},
+    {"propertyNames", FROM6, refuse_unless_true},
+    {"readOnly", ESP_DRAFT_ANY, note},
+    {"required", ESP_DRAFT_ANY, read_required},
+    {"then", FROM7, note},
+    {"title", ESP_DRAFT_ANY, note},
+    {"type", ESP_DRAFT_ANY, read_type},
+    {"unevaluatedItems", NEW, refuse_unless_true},
+    {"unevaluatedProperties", NEW, refuse_unless_true},
+    {"uniqueItems", ESP_DRAFT_ANY, refuse_unless_false},
+    {"writeOnly", ESP_DRAFT_ANY, note},
+};
+
+static int compare_keyword(const void *key, const void *row)
+{
+    return strcmp(key, ((const struct keyword *)row)->name);
+}
+
+static const struct keyword *find_keyword(const struct esp_schema *s, const struct esp_jv *v)
+{
+    const struct keyword *k = memchr(v->key, '\0', v->key_bytes) != NULL
+                                  ? NULL
+                                  : bsearch(v->key, keywords, sizeof keywords / sizeof keywords[0],
+                                            sizeof keywords[0], compare_keyword);
+    return k != NULL && (!s->draft_given || (k->drafts & s->draft)) ? k : NULL;
+}
+
+static struct esp_leaf *new_leaf(struct esp_schema *s, const struct esp_jv *v)
+{
+    struct esp_leaf *leaf = esp_arena_alloc(&s->arena, 1, sizeof *leaf);
+    const struct esp_jv **applicators = esp_arena_alloc(&s->arena, (size_t)v->n + 1, sizeof *applicators);
+    if (leaf == NULL || applicators == NULL) {
+        return NULL;
+    }
+    *leaf = (struct esp_leaf){.self = v,
+                              .types = ESP_TYPE_ALL,
+                              .max_items = ESP_EXPR_INF,
+                              .max_chars = ESP_EXPR_INF,
+                              .applicators = applicators};
+    return leaf;
+}
+
+esp_status esp_schema_read(struct esp_schema *s, const struct esp_jv *v, struct esp_leaf **ret_leaf)
+{
+    esp_status status = ESP_OK;
+    if (v->extra != NULL) {
+        *ret_leaf = v->extra;
+        return ESP_OK;
+    }
+    if (!is_schema(s, v)) {
+        return want_schema(s, v);
+    }
+    struct esp_leaf *leaf = new_leaf(s, v);
+    if (leaf == NULL) {
+        return esp_schema_memory(s);
+    }
+    const struct esp_jv *ref = esp_jv_find(v, "$ref");
+    leaf->ref_only = ref != NULL && s->draft_given && (s->draft & NEW) == 0;
+    for (const struct esp_jv *member = v->child; member != NULL && status == ESP_OK; member = member->next) {
+        const struct keyword *k = find_keyword(s, member);
+        if (leaf->ref_only && member != ref) {
+            continue;
+        }
+        if (k == NULL) {
+            esp_schema_warn(s, "unknown_keyword", member, "is no keyword of this draft and asserts nothing");
+        } else {
+            status = k->read(s, leaf, member);
+        }
+    }
+    if (status == ESP_OK) {
+        struct esp_jv *mine;
+        memcpy(&mine, &v, sizeof mine); /* the tree is ours; extra is the reader's own field */
+        mine->extra = leaf;
+        *ret_leaf = leaf;
+    }
+    return status;
+}
+
+/* ---- $schema ----------------------------------------------------------------------------------- */
+
+esp_status esp_schema_draft(struct esp_schema *s)
+{
+    static const struct {
+        const char *path;
+        unsigned draft;
+    } uris[] = {{"json-schema.org/draft-04/schema", ESP_DRAFT4},
+                {"json-schema.org/draft-06/schema", ESP_DRAFT6},
+                {"json-schema.org/draft-07/schema", ESP_DRAFT7},
+                {"json-schema.org/draft/2019-09/schema", ESP_DRAFT2019},
+                {"json-schema.org/draft/2020-12/schema", ESP_DRAFT2020}};
+    const struct esp_jv *v = esp_jv_find(s->root, "$schema");
+    s->draft = ESP_DRAFT2020;
+    if (v == NULL) {
+        return ESP_OK;
+    }
+    if (v->type != ESP_JV_STRING) {
+        return want(s, v, false, "a string");
+    }
+    const char *path = v->text;
+    path += strncmp(path, "https://", 8) == 0 ? 8 : strncmp(path, "http://", 7) == 0 ? 7 : 0;
+    size_t n = strlen(path);
+    n -= n > 0 && path[n - 1] == '#';
+    for (size_t idx = 0; idx < sizeof uris / sizeof uris[0]; idx++) {
+        if (path != v->text && n == strlen(uris[idx].path) && memcmp(path, uris[idx].path, n) == 0) {
+            s->draft = uris[idx].draft;
+            s->draft_given = true;
+            return ESP_OK;
+        }
+    }
+    if (s->options.lenient) {
+        esp_schema_warn(s, "unknown_draft", v, "is not known; taken as 2020-12");
+        return ESP_OK;
+    }
+    return esp_schema_fail(s, ESP_EUNSUPPORTED, v, "is none of draft-04, draft-06, draft-07, 2019-09 and 2020-12");
+}

@@ -1,0 +1,236 @@
+/* Numbers and strings of an alternative as expressions. See schema.h. Thread: the owner's. */
+#include <string.h>
+
+#include "grammar/regex.h"
+#include "grammar/schema.h"
+#include "runtime/base/utf8.h"
+
+static esp_status add_expr(struct esp_schema *s, uint32_t expr)
+{
+    if (s->x->failed != ESP_OK) {
+        return esp_schema_fail(s, s->x->failed, s->root, s->x->failed == ESP_ELIMIT ? "is too complex" : "needs too much memory");
+    }
+    if (expr == ESP_EXPR_EMPTY) {
+        return ESP_OK;
+    }
+    struct esp_atom *atom = esp_schema_atom(s, ESP_ATOM_EXPR);
+    if (atom == NULL) {
+        return esp_schema_memory(s);
+    }
+    atom->expr = expr;
+    return ESP_OK;
+}
+
+/* ---- Numbers ----------------------------------------------------------------------------------- */
+
+static uint32_t free_number(struct esp_schema *s, uint32_t *slot, const char *regex)
+{
+    if (*slot == 0) {
+        esp_regex_compile(s->x, ESP_SPELL_RAW, false, regex, strlen(regex), slot, NULL);
+    }
+    return *slot;
+}
+
+static uint32_t unbounded(struct esp_schema *s, bool integer)
+{
+    if (!integer) {
+        return free_number(s, &s->number_any, "-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][+-]?[0-9]+)?");
+    }
+    if (s->draft == ESP_DRAFT4) {
+        return free_number(s, &s->integer_plain, "-?(0|[1-9][0-9]*)");
+    }
+    return free_number(s, &s->integer_any, "-?(0|[1-9][0-9]*)(\\.0+)?([eE](\\+?[0-9]+|-0+))?");
+}
+
+static uint32_t bounded(struct esp_schema *s, const struct esp_bounds *bounds)
+{
+    uint32_t id;
+    esp_status status = esp_nums_add_bounds(&s->x->nums, bounds, &id);
+    if (status != ESP_OK) {
+        esp_exprs_fail(s->x, status);
+        return ESP_EXPR_EMPTY;
+    }
+    return esp_expr_num(s->x, id, "", 0);
+}
+
+static void narrow(struct esp_bounds *b, const struct esp_bounds *leaf)
+{
+    if (leaf->has_lo) {
+        int order = b->has_lo ? esp_decimal_compare(&leaf->lo, &b->lo) : 1;
+        if (order >= 0) {
+            b->lo_open = leaf->lo_open || (order == 0 && b->lo_open);
+            b->lo = leaf->lo;
+            b->has_lo = true;
+        }
+    }
+    if (leaf->has_hi) {
+        int order = b->has_hi ? esp_decimal_compare(&leaf->hi, &b->hi) : -1;
+        if (order <= 0) {
+            b->hi_open = leaf->hi_open || (order == 0 && b->hi_open);
+            b->hi = leaf->hi;
+            b->has_hi = true;
+        }
+    }
+}
+
+static esp_status add_number_value(struct esp_schema *s, const struct esp_bounds *all, const struct esp_jv *v)
+{
+    struct esp_bounds point = {.has_lo = true, .has_hi = true, .integer = all->integer, .plain = all->plain};
+    char *room = esp_arena_alloc(&s->arena, (size_t)v->n_bytes + 1, 1);
+    if (room == NULL) {
+        return esp_schema_memory(s);
+    }
+    esp_decimal_parse(v->text, v->n_bytes, room, &point.lo);
+    point.hi = point.lo;
+    if (!esp_num_inside(all, &point.lo)) {
+        return ESP_OK;
+    }
+    /* draft-04: 1.0 is no integer, whatever its value. */
+    if (all->plain && strpbrk(v->text, ".eE") != NULL) {
+        return ESP_OK;
+    }
+    return add_expr(s, bounded(s, &point));
+}
+
+esp_status esp_schema_numbers(struct esp_schema *s, struct esp_leaf *const *leaves, uint32_t n, uint32_t types,
+                              const struct esp_jv *const *values, uint32_t n_values)
+{
+    struct esp_bounds b = {0};
+    const struct esp_jv *min_at = NULL;
+    for (uint32_t idx = 0; idx < n; idx++) {
+        narrow(&b, &leaves[idx]->bounds);
+        min_at = leaves[idx]->min_at != NULL ? leaves[idx]->min_at : min_at;
+    }
+    if ((types & (ESP_TYPE_INTEGER | ESP_TYPE_FRACTION)) == 0) {
+        return ESP_OK;
+    }
+    b.integer = (types & ESP_TYPE_FRACTION) == 0;
+    b.plain = b.integer && s->draft == ESP_DRAFT4;
+    if (values != NULL) {
+        esp_status status = ESP_OK;
+        for (uint32_t idx = 0; idx < n_values && status == ESP_OK; idx++) {
+            status = add_number_value(s, &b, values[idx]);
+        }
+        return status;
+    }
+    if (!b.has_lo && !b.has_hi) {
+        return add_expr(s, unbounded(s, b.integer));
+    }
+    uint32_t id = bounded(s, &b);
+    if (id == ESP_EXPR_EMPTY && min_at != NULL) {
+        esp_schema_why(s, min_at, b.integer ? "leaves no integer below the upper bound (minimum/exclusiveMinimum against maximum/exclusiveMaximum)"
+                                            : "leaves no number below the upper bound (minimum/exclusiveMinimum against maximum/exclusiveMaximum)");
+    }
+    return add_expr(s, id);
+}
+
+/* ---- Strings ----------------------------------------------------------------------------------- */
+
+/* Contents of the string between its quotes, without length: patterns and formats together. */
+static uint32_t contents(struct esp_schema *s, struct esp_leaf *const *leaves, uint32_t n)
+{
+    uint32_t ids[2 * ESP_SCHEMA_CONJUNCTS_MAX + 1], n_ids = 0;
+    for (uint32_t idx = 0; idx < n; idx++) {
+        if (leaves[idx]->pattern != 0) {
+            ids[n_ids++] = leaves[idx]->pattern;
+        }
+        if (leaves[idx]->format != 0) {
+            ids[n_ids++] = leaves[idx]->format;
+        }
+    }
+    uint32_t any = esp_spell_any(s->x, s->spelling);
+    if (n_ids == 0) {
+        return any;
+    }
+    uint32_t id = esp_expr_and(s->x, ids, n_ids);
+    esp_live_and(s->x, id);
+    return s->x->exprs[id].flags & ESP_EXPR_DEAD ? ESP_EXPR_EMPTY : id;
+}
+
+static uint32_t quoted(struct esp_exprs *x, uint32_t id)
+{
+    uint32_t quote = esp_expr_byte(x, '"');
+    return esp_expr_cat(x, quote, esp_expr_cat(x, id, quote));
+}
+
+/* Does the content expression accept this text, spelled the shortest way? */
+static bool accepts(struct esp_schema *s, uint32_t id, const struct esp_jv *v)
+{
+    static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt", hex[] = "0123456789abcdef";
+    for (uint32_t at = 0; at < v->n_bytes && id != ESP_EXPR_EMPTY; at++) {
+        unsigned char c = (unsigned char)v->text[at];
+        char spelled[8] = {(char)c};
+        size_t n = 1;
+        const char *simple = c == 0 ? NULL : strchr(from, c);
+        if (simple != NULL) {
+            spelled[0] = '\\';
+            spelled[1] = to[simple - from];
+            n = 2;
+        } else if (c < 0x20) {
+            memcpy(spelled, "\\u00", 4);
+            spelled[4] = hex[c >> 4];
+            spelled[5] = hex[c & 15];
+            n = 6;
+        }
+        for (size_t idx = 0; idx < n && id != ESP_EXPR_EMPTY; idx++) {
+            id = esp_expr_deriv(s->x, id, (unsigned char)spelled[idx]);
+        }
+    }
+    return id != ESP_EXPR_EMPTY && esp_expr_nullable(s->x, id);
+}
+
+static uint32_t count_chars(const struct esp_jv *v)
+{
+    uint32_t n = 0;
+    for (uint32_t at = 0; at < v->n_bytes; at++) {
+        n += ((unsigned char)v->text[at] & 0xC0) != 0x80;
+    }
+    return n;
+}
+
+static esp_status add_string_values(struct esp_schema *s, uint32_t id, uint32_t min, uint32_t max,
+                                    const struct esp_jv *const *values, uint32_t n_values)
+{
+    struct esp_spell_word *words = esp_arena_alloc(&s->arena, (size_t)n_values + 1, sizeof *words);
+    uint32_t n = 0;
+    if (words == NULL) {
+        return esp_schema_memory(s);
+    }
+    for (uint32_t idx = 0; idx < n_values; idx++) {
+        uint32_t n_chars = count_chars(values[idx]);
+        if (n_chars >= min && n_chars <= max && (id == s->x->json_any || accepts(s, id, values[idx]))) {
+            words[n++] = (struct esp_spell_word){values[idx]->text, values[idx]->n_bytes};
+        }
+    }
+    uint32_t quote = esp_expr_byte(s->x, '"');
+    uint32_t list = esp_spell_words(s->x, s->spelling, &s->arena, words, n, false, quote);
+    return add_expr(s, esp_expr_cat(s->x, quote, list));
+}
+
+esp_status esp_schema_strings(struct esp_schema *s, struct esp_leaf *const *leaves, uint32_t n,
+                              const struct esp_jv *const *values, uint32_t n_values)
+{
+    uint32_t min = 0, max = ESP_EXPR_INF;
+    const struct esp_jv *at = NULL;
+    for (uint32_t idx = 0; idx < n; idx++) {
+        min = leaves[idx]->min_chars > min ? leaves[idx]->min_chars : min;
+        max = leaves[idx]->max_chars < max ? leaves[idx]->max_chars : max;
+        bool says = leaves[idx]->min_chars > 0 || leaves[idx]->max_chars < ESP_EXPR_INF || leaves[idx]->pattern != 0 ||
+                    leaves[idx]->format != 0;
+        at = says ? leaves[idx]->self : at;
+    }
+    uint32_t id = contents(s, leaves, n);
+    if (values != NULL && id != ESP_EXPR_EMPTY) {
+        return add_string_values(s, id, min, max, values, n_values);
+    }
+    if (id != ESP_EXPR_EMPTY && (min > 0 || max < ESP_EXPR_INF) && min <= max) {
+        esp_live_len(s->x, s->lens, id, min, max);
+        id = esp_expr_len(s->x, id, 0, min, max);
+    } else if (min > max) {
+        id = ESP_EXPR_EMPTY;
+    }
+    if (id == ESP_EXPR_EMPTY && at != NULL) {
+        esp_schema_why(s, at, "leaves no string (length, pattern and format together)");
+    }
+    return add_expr(s, id == ESP_EXPR_EMPTY ? id : quoted(s->x, id));
+}

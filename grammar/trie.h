@@ -1,0 +1,64 @@
+/* The vocabulary as byte tries: what a mask is read from.
+ *
+ *   nodes in depth-first order          order: token ids in the same order, so that a subtree is an
+ *   i: byte, depth, next ─┐             interval of order
+ *   i+1 …  (subtree of i) │
+ *   next ◄────────────────┘
+ *
+ * `all` holds every text token. `rest` holds those that are not *safe*: safe tokens are whole characters
+ * that a JSON string takes as they are (no ", no \, no control character). slice[n] is the mask of the safe
+ * tokens with at most n characters: inside a free string it is most of the answer, ready made.
+ * Read-only after create, shared by all threads.
+ */
+#ifndef ESP_GRAMMAR_TRIE_H
+#define ESP_GRAMMAR_TRIE_H
+
+#include "grammar/grammar.h"
+
+#define ESP_TRIE_TOKENS_MAX 4000000u
+#define ESP_TRIE_TOKEN_BYTES_MAX 4096u
+#define ESP_TRIE_SLICES_MAX 128u
+
+struct esp_tree_node {
+    uint32_t next;   /* index after the subtree */
+    uint32_t tokens; /* the subtree's first token in order; own tokens come first */
+    uint16_t depth;  /* of the byte, 0 = first */
+    uint8_t byte;
+    bool safe_below; /* what follows this node is safe characters only, in every token of the subtree */
+};
+struct esp_tree {
+    struct esp_tree_node *nodes; /* [n + 1]; the last one is a sentinel */
+    uint32_t n;
+    uint32_t *order;
+    uint32_t n_order;
+    uint32_t depth_max; /* longest token, bytes */
+};
+struct esp_trie {
+    uint32_t n_tokens;
+    struct esp_tree all, rest;
+    uint64_t *slices; /* [n_slices + 1][mask words] */
+    uint32_t n_slices;
+    uint32_t *ends; /* ids of end tokens */
+    uint32_t n_ends;
+    bool byte_complete; /* every byte that text can hold is a token of its own */
+    uint8_t *roles;     /* [n_tokens] */
+    uint32_t *token_at; /* [n_tokens + 1] into bytes */
+    uint8_t *bytes;
+    size_t total_bytes;
+};
+
+static inline const uint8_t *esp_trie_token(const struct esp_trie *trie, uint32_t token, uint32_t *ret_n_bytes)
+{
+    *ret_n_bytes = trie->token_at[token + 1] - trie->token_at[token];
+    return trie->bytes + trie->token_at[token];
+}
+static inline void esp_mask_set(uint64_t *mask, uint32_t token)
+{
+    mask[token / 64] |= (uint64_t)1 << (token % 64);
+}
+static inline bool esp_mask_has(const uint64_t *mask, uint32_t token)
+{
+    return mask[token / 64] >> (token % 64) & 1;
+}
+
+#endif
