@@ -195,13 +195,13 @@ struct cut {
     double target;  /* keep from the top until this much is reached */
     double above;   /* what lies above the bucket in question */
     uint32_t prefix;
-    uint32_t shift;
+    uint32_t shift, width; /* of this level's digit of the key */
 };
 
 /* Sums what falls into each bucket of this level below the prefix found so far. */
 static void fill_buckets(const struct view *v, const struct cut *cut, double *masses)
 {
-    uint32_t cursor = 0, upper = cut->shift == 21 ? 32 : cut->shift == 10 ? 21 : 10;
+    uint32_t cursor = 0, upper = cut->shift + cut->width;
     float x[BLOCK], w[BLOCK];
     for (uint32_t block = 0; block < v->n_blocks; block++) {
         uint64_t bits = load_kept(v, block, &cursor, x);
@@ -212,7 +212,7 @@ static void fill_buckets(const struct view *v, const struct cut *cut, double *ma
         for (; bits != 0; bits &= bits - 1) {
             uint32_t i = (uint32_t)__builtin_ctzll(bits), key = key_of(x[i]);
             if (upper == 32 || key >> upper == cut->prefix) {
-                masses[key >> cut->shift & 2047] += cut->by_weight ? (double)w[i] : 1;
+                masses[key >> cut->shift & ((1u << cut->width) - 1)] += cut->by_weight ? (double)w[i] : 1;
             }
         }
     }
@@ -249,9 +249,10 @@ static void apply_cut(struct view *v, struct cut *cut)
     static const uint32_t shifts[] = {21, 10, 0}, widths[] = {11, 11, 10};
     for (int level = 0; level < 3; level++) {
         cut->shift = shifts[level];
+        cut->width = widths[level];
         memset(masses, 0, 2048 * sizeof *masses);
         fill_buckets(v, cut, masses);
-        uint32_t bucket = 1u << widths[level], lowest = 0;
+        uint32_t bucket = 1u << cut->width, lowest = 0;
         bool reached = false;
         while (bucket-- > 0 && !reached) {
             if (masses[bucket] == 0) {
@@ -267,7 +268,7 @@ static void apply_cut(struct view *v, struct cut *cut)
         if (!reached) {
             cut->above -= masses[lowest]; /* rounding: the sums of a finer level fell short */
         }
-        cut->prefix = cut->prefix << widths[level] | lowest;
+        cut->prefix = cut->prefix << cut->width | lowest;
     }
     float floor = value_of(cut->prefix);
     v->tie_id = last_tie(v, cut, floor);
