@@ -31,15 +31,6 @@ struct esp_tree_hash esp_tree_hash_page(const struct esp_tree *tree, struct esp_
     return esp_tree_hash_bytes(tree, &input, sizeof input);
 }
 
-static bool same_tokens(const uint32_t *left, const uint32_t *right)
-{
-    uint32_t differ = 0;
-    for (int idx = 0; idx < ESP_TREE_PAGE_TOKENS; idx++) {
-        differ |= left[idx] ^ right[idx];
-    }
-    return differ == 0;
-}
-
 uint32_t esp_tree_find_child(const struct esp_tree *tree, uint32_t ns, uint32_t parent, struct esp_tree_hash hash,
                              const uint32_t tokens[ESP_TREE_PAGE_TOKENS], uint64_t *n_rejected)
 {
@@ -52,7 +43,7 @@ uint32_t esp_tree_find_child(const struct esp_tree *tree, uint32_t ns, uint32_t 
         if (node->hash.low != hash.low || node->hash.high != hash.high) {
             continue;
         }
-        if (node->parent == parent && node->ns == ns && same_tokens(node->tokens, tokens)) {
+        if (node->parent == parent && node->ns == ns && esp_tree_same_tokens(node->tokens, tokens)) {
             break;
         }
         ++*n_rejected;

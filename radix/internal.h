@@ -45,13 +45,13 @@ struct esp_tree_node {
     int64_t used_ns;
     uint32_t sibling_prev; /* towards the most recently used */
     uint32_t list_prev, list_next;
-    uint32_t refs; /* leases through this node */
+    uint32_t child_head; /* most recently used first */
 
     uint64_t writer;
     uint32_t generation; /* counts the times this node left the tree */
     uint32_t depth;      /* 1 for a child of the root */
     uint32_t sibling_next;
-    uint32_t child_head; /* most recently used first */
+    uint32_t refs; /* leases through this node */
     uint32_t n_children;
     uint32_t n_children_in[ESP_CLASSES]; /* children on that list */
 } __attribute__((aligned(64)));
@@ -106,6 +106,15 @@ void esp_tree_evictable_add(struct esp_tree *tree, uint32_t idx);
 void esp_tree_evictable_remove(struct esp_tree *tree, uint32_t idx);
 void esp_tree_touch(struct esp_tree *tree, uint32_t idx); /* last use = now; not the ancestors */
 void esp_tree_evict(struct esp_tree *tree, uint32_t n);   /* n ≤ nodes on the class lists */
+
+static inline bool esp_tree_same_tokens(const uint32_t *left, const uint32_t *right)
+{
+    uint32_t differ = 0;
+    for (int idx = 0; idx < ESP_TREE_PAGE_TOKENS; idx++) {
+        differ |= left[idx] ^ right[idx];
+    }
+    return differ == 0;
+}
 
 /* index.c */
 struct esp_tree_hash esp_tree_hash_bytes(const struct esp_tree *tree, const void *data, size_t n_bytes);

@@ -1,53 +1,37 @@
 /* Finding the longest known prefix of a prompt.
  *
- *   chain[0] = H(namespace)     chain[i + 1] = H(chain[i], 16 tokens)     H = XXH3-128 with a seed
- *
- * The chain depends on the prompt alone, so a block of hashes is computed first, the memory they lead
- * to is asked for, and only then looked at: the waits for memory overlap. Thread: the engine's. Takes no
- * references, accepts nothing on the strength of a hash (index.c).
+ * From page to page the most recently used child is tried first; where it holds other tokens the hash of
+ * the path leads to the right one among however many there are. Either way a node is accepted only if
+ * its 16 tokens are the next ones and its parent is the node we came from, so the whole path is equal.
+ * Thread: the engine's. Takes no references.
  */
 #include "radix/internal.h"
 
-enum { BLOCK = 16 }; /* pages hashed ahead */
-
-/* Hashes n pages from *chain on and asks the memory for the first candidate of each. */
-static void hash_ahead(const struct esp_tree *tree, struct esp_tree_hash *chain, const uint32_t *tokens, uint32_t n,
-                       struct esp_tree_hash *ret_hashes)
+/* The child of `last` (NIL: of the root) that holds these tokens. Mostly it is the most recently used one;
+ * only at a fork does the hash have to find it. */
+static uint32_t next_page(struct esp_tree *tree, uint32_t slot, uint32_t last, const uint32_t *tokens)
 {
-    for (uint32_t idx = 0; idx < n; idx++) {
-        *chain = esp_tree_hash_page(tree, *chain, tokens + (size_t)idx * ESP_TREE_PAGE_TOKENS);
-        ret_hashes[idx] = *chain;
-        __builtin_prefetch(&tree->cells[(uint32_t)chain->low & tree->cell_mask]);
+    uint32_t child = last == ESP_TREE_NIL ? tree->spaces[slot].child_head : tree->nodes[last].child_head;
+    if (child == ESP_TREE_NIL || esp_tree_same_tokens(tree->nodes[child].tokens, tokens)) {
+        return child;
     }
-    for (uint32_t idx = 0; idx < n; idx++) {
-        /* Mostly the right one; looking further here would cost more in mispredicted branches. */
-        uint32_t first = tree->cells[(uint32_t)ret_hashes[idx].low & tree->cell_mask].idx;
-        const struct esp_tree_node *node = &tree->nodes[first == ESP_TREE_NIL ? 0 : first];
-        __builtin_prefetch(node->tokens);
-        __builtin_prefetch(&node->hash);
-    }
+    struct esp_tree_hash above = last == ESP_TREE_NIL ? tree->spaces[slot].hash : tree->nodes[last].hash;
+    return esp_tree_find_child(tree, slot, last, esp_tree_hash_page(tree, above, tokens), tokens,
+                               &tree->hash_rejected_total);
 }
 
 /* The deepest node whose whole path equals the first pages; fills n_pages and n_cached. */
 static uint32_t find_pages(struct esp_tree *tree, uint32_t slot, const uint32_t *tokens, uint32_t n_pages_max,
                            struct esp_match *match)
 {
-    struct esp_tree_hash chain = tree->spaces[slot].hash;
-    struct esp_tree_hash hashes[BLOCK];
     uint32_t last = ESP_TREE_NIL;
-    while (match->n_pages < n_pages_max) {
-        uint32_t n = n_pages_max - match->n_pages < BLOCK ? n_pages_max - match->n_pages : BLOCK;
-        const uint32_t *at = tokens + (size_t)match->n_pages * ESP_TREE_PAGE_TOKENS;
-        hash_ahead(tree, &chain, at, n, hashes);
-        for (uint32_t idx = 0; idx < n; idx++, at += ESP_TREE_PAGE_TOKENS) {
-            uint32_t next = esp_tree_find_child(tree, slot, last, hashes[idx], at, &tree->hash_rejected_total);
-            if (next == ESP_TREE_NIL) {
-                return last;
-            }
-            last = next;
-            match->n_pages++;
-            match->n_cached += tree->nodes[next].state == ESP_PAGE_CACHED;
+    for (; match->n_pages < n_pages_max; match->n_pages++, tokens += ESP_TREE_PAGE_TOKENS) {
+        uint32_t next = next_page(tree, slot, last, tokens);
+        if (next == ESP_TREE_NIL) {
+            break;
         }
+        last = next;
+        match->n_cached += tree->nodes[next].state == ESP_PAGE_CACHED;
     }
     return last;
 }

@@ -69,6 +69,25 @@ static struct esp_node_id enter(struct esp_node_id parent, uint32_t from, uint32
     return parent;
 }
 
+/* Frees all pages in random order, so that paths lie scattered in memory as after hours of use. */
+static void shuffle_pool(void)
+{
+    struct esp_page_id *pages = malloc(b.n_pages * sizeof *pages);
+    struct esp_rng rng = {3};
+    if (pages == NULL || esp_tree_alloc(b.tree, b.n_pages, pages) != ESP_OK) {
+        printf("{\"error\":\"out of memory\"}\n");
+        exit(1);
+    }
+    for (uint32_t idx = b.n_pages - 1; idx > 0; idx--) {
+        uint32_t other = (uint32_t)esp_rng_below(&rng, idx + 1);
+        struct esp_page_id page = pages[idx];
+        pages[idx] = pages[other];
+        pages[other] = page;
+    }
+    esp_tree_free_private(b.tree, pages, b.n_pages);
+    free(pages);
+}
+
 static void make_pool(void)
 {
     struct esp_tree_config config = {.n_pages = b.n_pages, .seed = 42, .hash_bits = 128};
@@ -87,6 +106,27 @@ static void fill_pool(uint32_t n_pages)
         fill_tokens(1000 + n, TICKET_PAGES);
         esp_tree_release(b.tree, enter(ESP_NODE_NONE, 0, TICKET_PAGES), ESP_CLASS_NORMAL);
     }
+}
+
+/* The same with cold caches: 128 MiB are written between two matches. */
+static void bench_cold(void)
+{
+    enum { N = 128 << 20 };
+    char *waste = calloc(1, N);
+    if (waste == NULL) {
+        return;
+    }
+    struct esp_match match;
+    for (uint32_t idx = 0; idx < b.n_repeats; idx++) {
+        for (size_t at = 0; at < N; at += 64) {
+            waste[at]++;
+        }
+        int64_t start = now_ns();
+        esp_tree_match(b.tree, b.ns, b.tokens, LONG_PAGES * P, &match);
+        b.times[idx] = now_ns() - start;
+    }
+    free(waste);
+    report("match_cold", LONG_PAGES);
 }
 
 static void bench_long(void)
@@ -177,10 +217,12 @@ int main(int argc, char **argv)
         return 2;
     }
     make_pool();
+    shuffle_pool();
     fill_pool(b.n_pages - 2 * LONG_PAGES);
     fill_tokens(1, LONG_PAGES);
     esp_tree_release(b.tree, enter(ESP_NODE_NONE, 0, LONG_PAGES), ESP_CLASS_NORMAL);
     bench_long();
+    bench_cold();
     bench_wide(b.n_pages / 20);
     fill_pool(b.n_pages);
     bench_insert_and_evict();
