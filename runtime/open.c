@@ -87,7 +87,8 @@ static void *run(void *arg)
 {
     struct esp_engine *engine = arg;
     while (!atomic_load(&engine->closing)) {
-        if (!esp_engine_step(engine)) {
+        /* The step took the bell away; `closing` is looked at again because its bell may have been that one. */
+        if (!esp_engine_step(engine) && !atomic_load(&engine->closing)) {
             esp_inbox_wait(&engine->inbox);
         }
     }
