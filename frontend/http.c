@@ -232,6 +232,22 @@ static void read_head(struct esp_exchange *exchange, struct MHD_Connection *mhd,
     exchange->refused = exchange->refused || exchange->route == NULL;
 }
 
+/* Answers 413 while the body is still coming, where the library takes no answer: straight to the socket. What
+ * the client still sends is read and dropped for a while, so that it gets to read the answer. */
+static void turn_away(struct esp_exchange *exchange, struct MHD_Connection *mhd)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+    exchange->status = 413;
+    exchange->refused = true;
+    exchange->turned_away = true;
+    esp_buf_finish(&exchange->body);
+    if (info != NULL) {
+        esp_http_raw_answer(info->connect_fd, 413, "body_too_large", "the body is larger than the limit");
+        shutdown(info->connect_fd, SHUT_WR);
+    }
+    esp_watch_linger(exchange->server, exchange->conn);
+}
+
 /* The first call for a request. */
 static enum MHD_Result begin(struct esp_server *server, struct MHD_Connection *mhd, const char *url, const char *method,
                              void **slot)
@@ -254,11 +270,14 @@ static enum MHD_Result begin(struct esp_server *server, struct MHD_Connection *m
     exchange->key = key != NULL && strncasecmp(key, "Bearer ", 7) == 0 ? key + 7 : header(mhd, "X-Api-Key");
     read_head(exchange, mhd, url);
     exchange->key = NULL; /* borrowed from the connection */
-    if (!head_allows_body(exchange, mhd)) {
+    if (!exchange->refused && !head_allows_body(exchange, mhd)) {
         exchange->refused = true;
-        exchange->close = true;
-        bool early = strcmp(method, "POST") == 0 || strcmp(method, "PUT") == 0;
-        return early ? send_answer(exchange, mhd) : MHD_YES;
+        if (exchange->status == 413 && header(mhd, "Expect") == NULL) {
+            turn_away(exchange, mhd);
+        } else if (exchange->status != 429) {
+            exchange->close = true;
+            return strcmp(method, "POST") == 0 || strcmp(method, "PUT") == 0 ? send_answer(exchange, mhd) : MHD_YES;
+        }
     }
     return MHD_YES;
 }
@@ -269,19 +288,16 @@ static enum MHD_Result take_body(struct esp_exchange *exchange, struct MHD_Conne
     esp_watch_received(exchange->server, exchange->conn, *n_bytes);
     exchange->read_bytes += *n_bytes;
     bool fits = exchange->read_bytes <= exchange->body.cap_bytes;
-    if (fits && exchange->read_bytes > exchange->reserved_bytes) {
+    if (fits && !exchange->refused && exchange->read_bytes > exchange->reserved_bytes) {
         fits = reserve(exchange, exchange->read_bytes - exchange->reserved_bytes);
     }
     if (fits && !exchange->refused) {
         fits = esp_buf_add(&exchange->body, data, *n_bytes);
     }
-    if (!fits) {
-        /* Here the library takes no answer: it is written to the socket directly, then the connection closes. */
-        const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-        if (info != NULL) {
-            esp_http_raw_answer(info->connect_fd, 413, "body_too_large", "the body is larger than the limit");
-        }
-        exchange->status = 413;
+    if (!fits && !exchange->turned_away) {
+        turn_away(exchange, mhd);
+    }
+    if (exchange->read_bytes > ESP_HTTP_LINGER_BYTES_MAX) {
         return MHD_NO;
     }
     *n_bytes = 0;
@@ -291,6 +307,9 @@ static enum MHD_Result take_body(struct esp_exchange *exchange, struct MHD_Conne
 /* The whole request is here: answer it, or hand it to the work threads and suspend the connection. */
 static enum MHD_Result start_work(struct esp_exchange *exchange, struct MHD_Connection *mhd)
 {
+    if (exchange->turned_away) {
+        return MHD_NO;
+    }
     exchange->started = true;
     esp_watch_all_read(exchange->server, exchange->conn);
     if (exchange->refused) {

@@ -33,8 +33,10 @@
 #define ESP_HTTP_WORK_THREADS 4u
 #define ESP_HTTP_SLOW_NS 10000000000ll  /* for a request's head; for its body, plus its size at the rate below */
 #define ESP_HTTP_BODY_BYTES_PER_S 65536 /* slower uploads are cut off */
-#define ESP_HTTP_PING_NS 10000000000ll  /* a silent stream gets a comment this often */
-#define ESP_HTTP_DRAIN_NS 10000000000ll /* running requests may finish this long after SIGTERM */
+#define ESP_HTTP_LINGER_BYTES_MAX (256ull * 1024u * 1024u) /* of a refused body that are read and dropped */
+#define ESP_HTTP_LINGER_NS 2000000000ll                    /* longest pause in them */
+#define ESP_HTTP_PING_NS 10000000000ll                     /* a silent stream gets a comment this often */
+#define ESP_HTTP_DRAIN_NS 10000000000ll                    /* running requests may finish this long after SIGTERM */
 #define ESP_HTTP_KEYS_MAX 1024u
 
 enum esp_server_state { ESP_SERVER_LOADING, ESP_SERVER_OK, ESP_SERVER_DRAINING };
@@ -90,6 +92,7 @@ struct esp_conn *esp_watch_open(struct esp_server *server, int fd);
 void esp_watch_close(struct esp_server *server, struct esp_conn *conn);
 void esp_watch_begin(struct esp_server *server, struct esp_conn *conn, struct esp_exchange *exchange);
 void esp_watch_received(struct esp_server *server, struct esp_conn *conn, uint64_t n_bytes);
+void esp_watch_linger(struct esp_server *server, struct esp_conn *conn); /* the rest of the body is dropped */
 void esp_watch_all_read(struct esp_server *server, struct esp_conn *conn);
 void esp_watch_end(struct esp_server *server, struct esp_conn *conn);
 /* Has the client of this exchange closed its side? */
@@ -124,7 +127,7 @@ struct esp_exchange {
     struct esp_buf body;
     uint64_t reserved_bytes, read_bytes;
     const char *key; /* during routing */
-    bool started, refused;
+    bool started, refused, turned_away;
     int64_t begin_ns;
     /* The head of the answer: set before ready. */
     int status;

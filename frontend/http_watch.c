@@ -16,7 +16,7 @@
 #include "frontend/generate.h"
 #include "frontend/http.h"
 
-enum phase { PHASE_HEAD, PHASE_BODY, PHASE_BUSY };
+enum phase { PHASE_HEAD, PHASE_BODY, PHASE_LINGER, PHASE_BUSY };
 
 struct esp_conn {
     struct esp_conn *prev, *next;
@@ -24,7 +24,7 @@ struct esp_conn {
     int fd;
     enum phase phase;
     bool hung_up, cut, cancelled;
-    int64_t since_ns;    /* head: first byte, 0 before; body: its start */
+    int64_t since_ns;    /* head: first byte, 0 before; body: its start; linger: last byte */
     uint64_t base_bytes; /* head: received before it; body: received of it */
     struct esp_exchange *exchange;
 };
@@ -98,6 +98,17 @@ void esp_watch_received(struct esp_server *server, struct esp_conn *conn, uint64
 {
     pthread_mutex_lock(&server->conns_lock);
     conn->base_bytes += n_bytes;
+    if (conn->phase == PHASE_LINGER) {
+        conn->since_ns = esp_clock_now(&server->clock);
+    }
+    pthread_mutex_unlock(&server->conns_lock);
+}
+
+void esp_watch_linger(struct esp_server *server, struct esp_conn *conn)
+{
+    pthread_mutex_lock(&server->conns_lock);
+    conn->phase = PHASE_LINGER;
+    conn->since_ns = esp_clock_now(&server->clock);
     pthread_mutex_unlock(&server->conns_lock);
 }
 
@@ -199,6 +210,9 @@ static bool too_slow(struct esp_conn *conn, int64_t now_ns)
     if (conn->phase == PHASE_BUSY || conn->cut) {
         return false;
     }
+    if (conn->phase == PHASE_LINGER) {
+        return now_ns - conn->since_ns > ESP_HTTP_LINGER_NS;
+    }
     if (conn->phase == PHASE_BODY) {
         int64_t allowed = ESP_HTTP_SLOW_NS + (int64_t)(conn->base_bytes * 1000000000u / ESP_HTTP_BODY_BYTES_PER_S);
         return now_ns - conn->since_ns > allowed;
@@ -230,7 +244,9 @@ static void tick(struct esp_server *server)
     for (struct esp_conn *conn = server->conns; conn != NULL; conn = conn->next) {
         if (too_slow(conn, now_ns)) {
             conn->cut = true;
-            esp_http_raw_answer(conn->fd, 408, "timeout", "the request took too long to arrive");
+            if (conn->phase != PHASE_LINGER) {
+                esp_http_raw_answer(conn->fd, 408, "timeout", "the request took too long to arrive");
+            }
             shutdown(conn->fd, SHUT_RDWR);
         } else if (conn->phase == PHASE_BUSY && conn->exchange != NULL) {
             ping(conn->exchange, now_ns);
