@@ -12,4 +12,5 @@ setup_build_packages
 setup_venv jsonschema==4.26.0
 setup_build "$root/build"
 setup_model
-exec "$root/.venv/bin/python" "$root/examples/ticket-triage/triage.py" --server "$root/build/espalier" --model "$model" "$@"
+exec "$root/.venv/bin/python" "$root/examples/ticket-triage/triage.py" \
+    --server "$root/build/espalier" --model "$model" "$@"

@@ -101,14 +101,15 @@ def print_row(ticket, text, usage, seconds, fault):
         shown = shown if len(shown) <= SUMMARY_WIDTH + 28 else shown[:SUMMARY_WIDTH + 27] + "…"
     else:
         shown = "INVALID: " + fault
-    print(f"{ticket['id']:4} {seconds:6.2f} {usage['prompt_tokens']:7} {cached:7} {usage['completion_tokens']:5}  {shown}",
-          flush=True)
+    tokens = f"{usage['prompt_tokens']:7} {cached:7} {usage['completion_tokens']:5}"
+    print(f"{ticket['id']:4} {seconds:6.2f} {tokens}  {shown}", flush=True)
 
 
 def run_all(url, policy, schema, tickets, clients, quiet=False):
     """Triages everything; returns total seconds, the number of valid answers and the usages in order."""
     if not quiet:
-        print(f"{'':4} {'time s':>6} {'prompt':>7} {'cached':>7} {'out':>5}  {'category':15} {'p':2} {'team':9} summary")
+        tokens = f"{'prompt':>7} {'cached':>7} {'out':>5}"
+        print(f"{'':4} {'time s':>6} {tokens}  {'category':15} {'p':2} {'team':9} summary")
     valid, usages = 0, []
     started = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(clients) as pool:
@@ -126,8 +127,8 @@ def report(label, seconds, valid, usages):
     prompt = sum(usage["prompt_tokens"] for usage in usages)
     cached = sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in usages)
     written = sum(usage["completion_tokens"] for usage in usages)
-    print(f"{label}: {valid} of {len(usages)} valid, {seconds:.1f} s, {prompt} prompt tokens of which {prompt - cached} "
-          f"computed, {written} tokens written")
+    print(f"{label}: {valid} of {len(usages)} valid, {seconds:.1f} s, {prompt} prompt tokens of which "
+          f"{prompt - cached} computed, {written} tokens written")
 
 
 def main():
@@ -157,15 +158,16 @@ def main():
     report("with the prefix cache", seconds, valid, usages)
     reused = [min(usage["prompt_tokens_details"]["cached_tokens"], policy_tokens) for usage in usages[1:]]
     if reused:
-        print(f"from the second ticket on, at least {100 * min(reused) / policy_tokens:.1f} % of the policy came from the cache")
+        share = 100 * min(reused) / policy_tokens
+        print(f"from the second ticket on, at least {share:.1f} % of the policy came from the cache")
 
     if args.compare:
         server = Server(args.server, args.model, ["--cache-off"])
         try:
-            cold_seconds, cold_valid, cold_usages = run_all(server.url, policy, schema, tickets, args.clients, quiet=True)
+            cold_seconds, cold_valid, cold = run_all(server.url, policy, schema, tickets, args.clients, quiet=True)
         finally:
             server.stop()
-        report("without the cache", cold_seconds, cold_valid, cold_usages)
+        report("without the cache", cold_seconds, cold_valid, cold)
         print(f"the cache made it {cold_seconds / seconds:.1f} times as fast")
         valid = min(valid, cold_valid)
     return 0 if valid == len(tickets) else 1

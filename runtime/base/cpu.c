@@ -3,14 +3,28 @@
 
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 static _Atomic int level_mask = ESP_CPU_LEVELS - 1;
+
+#if defined(__x86_64__)
+/* F16C has no name in every compiler's builtin: CPUID leaf 1, ECX bit 29. */
+static bool has_f16c(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx >> 29 & 1) != 0;
+}
+#endif
 
 static enum esp_cpu_level detect(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c")) {
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) {
         return ESP_CPU_SCALAR;
     }
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
