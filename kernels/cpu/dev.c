@@ -42,7 +42,8 @@ static void *take(uint8_t *base, size_t *at, size_t bytes)
  * so the quantised input has room for whole tiles. */
 static size_t carve(struct esp_dev *dev, const struct esp_dev_config *config, uint8_t *base)
 {
-    size_t at = 0, n_values = ((size_t)config->n_rows_max + ESP_ROW_TILE - 1) / ESP_ROW_TILE * ESP_ROW_TILE * config->n_in_max;
+    size_t n_rows = ((size_t)config->n_rows_max + ESP_ROW_TILE - 1) / ESP_ROW_TILE * ESP_ROW_TILE;
+    size_t at = 0, n_values = n_rows * config->n_in_max;
     struct esp_quant quant = {
         .q = take(base, &at, n_values),
         .d = take(base, &at, n_values / 32 * 4),

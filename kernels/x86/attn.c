@@ -131,15 +131,21 @@ static void scores(struct tile *t, uint32_t page_idx, uint32_t page_end)
     }
 }
 
+/* Bits of the lanes of [at, at + 16) that lie below end. */
+static uint32_t lanes_below(uint32_t end, uint32_t at)
+{
+    uint32_t n = end <= at ? 0 : end - at;
+    return n >= 16 ? 0xffff : (1u << n) - 1;
+}
+
 /* Turns the scores of one query in [lo, hi) of the span at base into weights, 0 elsewhere; returns their sum. */
 static float weights(float *p, uint32_t from, uint32_t to, uint32_t lo, uint32_t hi, float *ret_m)
 {
     v16 low = v16_set1(-INFINITY), m = low, sum = v16_set1(0);
     for (uint32_t at = from; at < to; at += 16) {
         if (at < lo || at + 16 > hi) {
-            uint32_t below = at < lo ? (lo - at < 16 ? lo - at : 16) : 0, above = at < hi ? (hi - at < 16 ? hi - at : 16) : 0;
-            uint32_t visible = ((1u << above) - 1) & ~((1u << below) - 1);
-            v16_store(p + at, v16_select(visible, v16_load(p + at), low));
+            uint32_t seen = lanes_below(hi, at) & ~lanes_below(lo, at);
+            v16_store(p + at, v16_select(seen, v16_load(p + at), low));
         }
         m = v16_max(v16_load(p + at), m);
     }

@@ -1,9 +1,10 @@
 /* Integer linear for AVX-512 VNNI: 64 multiply-adds an instruction, nothing else in the inner loop.
  *
- * One panel vector holds four values of each of 16 outputs; the input's four values are a broadcast
- * from memory. A tile is two panels times up to six rows: every weight vector meets all rows and every
+ * One panel vector holds four values of each of 16 outputs; the input's four values are broadcast from
+ * memory. A tile is two panels times up to six rows: every weight vector meets all rows and every
  * broadcast both panels before the next, because loads of 64 bytes are scarcer than multiplications;
- * 12 integer and 12 float sums fill the registers. Zero points are in the start value of the integer sum. Thread: any, see kernels/cpu/level.h.
+ * 12 integer and 12 float sums fill the registers. Zero points are in the start value of the integer
+ * sum. Thread: any, see kernels/cpu/level.h.
  */
 #include "kernels/x86/tile.h"
 

@@ -156,39 +156,46 @@ static void test_linear(void)
     check_close();
 }
 
+/* All values of the blocks at one end of their range, scales left as they are; x all ones or of both signs. */
+static void make_extreme(struct linear_case *c, float *x, int pattern)
+{
+    const struct esp_type_info *info = esp_type_info((uint32_t)c->type[0]);
+    static const uint8_t fill[] = {0xff, 0xff, 0x80, 0x7f};
+    size_t n_blocks = (size_t)c->n_out[0] * c->shape.n_in / info->block;
+    rnd_blocks(c->type[0], c->file[0], n_blocks);
+    for (size_t b = 0; b < n_blocks; b++) {
+        uint8_t *block = c->file[0] + b * info->bytes;
+        /* scales stand at both ends of the blocks */
+        memset(block + 4, fill[pattern], info->bytes - 8);
+    }
+    for (size_t i = 0; i < (size_t)c->shape.n_rows * c->shape.n_in; i++) {
+        x[i] = pattern % 2 == 0 || i % 3 == 0 ? 1.0f : -1.0f;
+    }
+}
+
 /* The largest values every format can hold, against the largest inputs: nothing may saturate. */
+static void check_extreme(enum esp_type type, int pattern)
+{
+    static float x[5 * 256];
+    struct linear_case c = {.shape = {.n_rows = 5, .n_out = 17, .n_in = 256}, .n_weights = 1, .type = {type},
+                            .n_out = {17}, .x = x};
+    c.file[0] = malloc(file_bytes(type, 17, 256));
+    c.want[0] = malloc(5 * 17 * 4);
+    make_extreme(&c, x, pattern);
+    run_linear(&c, &check_devs[0], 0, 5, c.want);
+    for (int d = 1; d < check_n_devs; d++) {
+        compare_on(&c, &check_devs[d], 0, 5);
+    }
+    free(c.file[0]);
+    free(c.want[0]);
+}
+
 static void test_linear_extremes(void)
 {
     REQUIRE(check_open(&config));
-    for (uint32_t type = 2; type < 15; type++) {
-        if (esp_type_info(type) == NULL) {
-            continue;
-        }
-        for (int pattern = 0; pattern < 4; pattern++) {
-            struct linear_case c = {.shape = {.n_rows = 5, .n_out = 17, .n_in = 256}, .n_weights = 1};
-            const struct esp_type_info *info = esp_type_info(type);
-            size_t n_blocks = (size_t)17 * 256 / info->block;
-            float x[5 * 256];
-            c.type[0] = (enum esp_type)type;
-            c.n_out[0] = 17;
-            c.file[0] = malloc(n_blocks * info->bytes);
-            rnd_blocks(c.type[0], c.file[0], n_blocks);
-            for (size_t i = 0; i < n_blocks * info->bytes; i++) {
-                bool scale = info->bytes == 34 && i % 34 < 2;
-                c.file[0][i] = scale ? c.file[0][i] : pattern < 2 ? 0xff : pattern == 2 ? 0x80 : 0x7f;
-                c.file[0][i] = !scale && (type == 12 || type == 13) && i % info->bytes < 4 ? 0x11 : c.file[0][i];
-            }
-            for (int i = 0; i < 5 * 256; i++) {
-                x[i] = pattern % 2 == 0 ? 1.0f : i % 3 == 0 ? 1.0f : -1.0f;
-            }
-            c.x = x;
-            c.want[0] = malloc(5 * 17 * 4);
-            run_linear(&c, &check_devs[0], 0, 5, c.want);
-            for (int d = 1; d < check_n_devs; d++) {
-                compare_on(&c, &check_devs[d], 0, 5);
-            }
-            free(c.file[0]);
-            free(c.want[0]);
+    for (uint32_t type = ESP_TYPE_Q4_0; type <= ESP_TYPE_Q6_K; type++) {
+        for (int pattern = 0; pattern < 4 && esp_type_info(type) != NULL; pattern++) {
+            check_extreme((enum esp_type)type, pattern);
         }
     }
     check_close();

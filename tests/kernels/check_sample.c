@@ -114,10 +114,8 @@ static void twin(const struct sample_case *c, uint32_t tokens[3], uint32_t *ret_
     }
 }
 
-static void make_sample(struct sample_case *c)
+static void make_logits(struct sample_case *c)
 {
-    memset(c, 0, sizeof *c);
-    c->n_vocab = 1 + rnd_below(rnd_below(3) == 0 ? 40 : VOCAB_MAX);
     float spread = (float)(1 + rnd_below(12));
     bool ties = rnd_below(3) == 0;
     for (uint32_t i = 0; i < c->n_vocab; i++) {
@@ -127,26 +125,25 @@ static void make_sample(struct sample_case *c)
     if (rnd_below(6) == 0) {
         c->logits[rnd_below(c->n_vocab)] = rnd_below(2) == 0 ? NAN : -INFINITY;
     }
-    c->row = (struct esp_sample_row){.logits = c->logits, .repetition_penalty = 1, .top_p = 1, .seed = rnd(), .pos = rnd()};
-    c->row.temperature = rnd_below(3) == 0 ? 0 : 0.1f + (float)rnd_below(20) * 0.1f;
-    c->row.top_k = rnd_below(2) == 0 ? 0 : 1 + rnd_below(rnd_below(2) == 0 ? 10 : 400);
-    c->row.top_p = rnd_below(2) == 0 ? 1 : (float)rnd_below(101) * 0.01f;
-    c->row.min_p = rnd_below(2) == 0 ? 0 : (float)rnd_below(100) * 0.005f;
-    if (rnd_below(2) == 0) {
-        uint32_t keep = 1 + rnd_below(64);
-        for (uint32_t id = 0; id < c->n_vocab; id++) {
-            c->mask[id / 64] |= (uint64_t)(rnd_below(64) < keep) << (id % 64);
-        }
-        uint32_t sure = rnd_below(c->n_vocab);
-        c->mask[sure / 64] |= (uint64_t)1 << (sure % 64);
-        c->mask[(c->n_vocab - 1) / 64] |= c->n_vocab % 64 == 0 ? 0 : ~(uint64_t)0 << (c->n_vocab % 64); /* to be ignored */
-        c->row.mask = c->mask;
+}
+
+static void make_mask(struct sample_case *c)
+{
+    uint32_t keep = 1 + rnd_below(64), sure = rnd_below(c->n_vocab), last = (c->n_vocab - 1) / 64;
+    for (uint32_t id = 0; id < c->n_vocab; id++) {
+        c->mask[id / 64] |= (uint64_t)(rnd_below(64) < keep) << (id % 64);
     }
+    c->mask[sure / 64] |= (uint64_t)1 << (sure % 64);
+    c->mask[last] |= c->n_vocab % 64 == 0 ? 0 : ~(uint64_t)0 << (c->n_vocab % 64); /* to be ignored */
+    c->row.mask = c->mask;
+}
+
+static void make_changes(struct sample_case *c)
+{
     c->row.n_history = rnd_below(2) == 0 ? 0 : rnd_below(200);
     for (uint32_t i = 0; i < c->row.n_history; i++) {
         c->history[i] = rnd_below(c->n_vocab < 50 ? c->n_vocab : 50);
     }
-    c->row.history = c->history;
     if (c->row.n_history != 0) {
         c->row.repetition_penalty = 1.3f;
         c->row.presence_penalty = 0.5f;
@@ -157,10 +154,33 @@ static void make_sample(struct sample_case *c)
         c->bias_ids[i] = rnd_below(c->n_vocab);
         c->bias[i] = rnd_float() * 20;
     }
+    c->row.history = c->history;
     c->row.bias = c->bias;
     c->row.bias_ids = c->bias_ids;
+}
+
+static void make_sample(struct sample_case *c)
+{
+    memset(c, 0, sizeof *c);
+    c->n_vocab = 1 + rnd_below(rnd_below(3) == 0 ? 40 : VOCAB_MAX);
+    c->row = (struct esp_sample_row){
+        .logits = c->logits, .repetition_penalty = 1, .top_p = 1, .seed = rnd(), .pos = rnd()};
+    make_logits(c);
+    c->row.temperature = rnd_below(3) == 0 ? 0 : 0.1f + (float)rnd_below(20) * 0.1f;
+    c->row.top_k = rnd_below(2) == 0 ? 0 : 1 + rnd_below(rnd_below(2) == 0 ? 10 : 400);
+    c->row.top_p = rnd_below(2) == 0 ? 1 : (float)rnd_below(101) * 0.01f;
+    c->row.min_p = rnd_below(2) == 0 ? 0 : (float)rnd_below(100) * 0.005f;
+    if (rnd_below(2) == 0) {
+        make_mask(c);
+    }
+    make_changes(c);
     c->row.n_top = rnd_below(2) == 0 ? 0 : rnd_below(21);
     c->row.want_logprob = rnd_below(2) == 0;
+}
+
+static bool close_to(double got, double want)
+{
+    return got == want || fabs(got - want) <= 1e-5 * (1 + fabs(want));
 }
 
 static void check_logprobs(const struct sample_case *c, const struct candidate *all, uint32_t n)
@@ -173,11 +193,11 @@ static void check_logprobs(const struct sample_case *c, const struct candidate *
         double want = i < n ? (double)(all[i].x - all[0].x) - log(total) : (double)-INFINITY;
         double got = (double)c->row.top_logprob[i];
         CHECK(i >= n || c->row.top_id[i] == all[i].id, "place %u: %u, want %u", i, c->row.top_id[i], all[i].id);
-        CHECK(got == want || fabs(got - want) <= 1e-5 * (1 + fabs(want)), "place %u: %g, want %g", i, got, want);
+        CHECK(close_to(got, want), "place %u: %g, want %g", i, got, want);
     }
     for (uint32_t i = 0; i < n && c->row.want_logprob; i++) {
         double want = (double)(all[i].x - all[0].x) - log(total), got = (double)c->row.logprob;
-        CHECK(all[i].id != c->row.token || got == want || fabs(got - want) <= 1e-5 * (1 + fabs(want)), "%g, want %g", got, want);
+        CHECK(all[i].id != c->row.token || close_to(got, want), "%g, want %g", got, want);
     }
 }
 
@@ -224,7 +244,8 @@ static void test_distribution(void)
     float logits[5] = {0, logf(2), logf(3), logf(4), -INFINITY};
     int counts[5] = {0};
     for (uint32_t i = 0; i < 20000; i++) {
-        struct esp_sample_row row = {.logits = logits, .temperature = 1, .top_p = 1, .repetition_penalty = 1, .seed = 11, .pos = i};
+        struct esp_sample_row row = {
+            .logits = logits, .temperature = 1, .top_p = 1, .repetition_penalty = 1, .seed = 11, .pos = i};
         struct esp_sample_args args = {.rows = &row, .n_rows = 1, .n_vocab = 5};
         CHECK(esp_ops_cpu()->sample(check_devs[check_n_devs - 1].dev, &args) == ESP_OK);
         counts[row.token]++;
