@@ -6,14 +6,15 @@
 
 #include "runtime/engine_impl.h"
 
+/* Among the first n_tokens: the grammar's vocabulary may have more than the model has rows. */
 static bool has_bit(const uint64_t *mask, uint32_t n_tokens)
 {
-    for (size_t i = 0; i < esp_mask_words(n_tokens); i++) {
+    for (uint32_t i = 0; i < n_tokens / 64; i++) {
         if (mask[i] != 0) {
             return true;
         }
     }
-    return false;
+    return n_tokens % 64 != 0 && (mask[n_tokens / 64] & (((uint64_t)1 << n_tokens % 64) - 1)) != 0;
 }
 
 /* False: the sequence has ended here. */

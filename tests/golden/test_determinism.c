@@ -83,7 +83,8 @@ static void collect(esp_engine *engine, uint32_t n_open)
 static void check_same(const struct answer *got, uint32_t kind, const char *how)
 {
     const struct answer *want = &reference[kind];
-    CHECK(got->n == N_NEW && memcmp(got->token, want->token, sizeof want->token) == 0, "%s, kind %u: tokens", how, kind);
+    CHECK(got->n == N_NEW && memcmp(got->token, want->token, sizeof want->token) == 0, "%s, kind %u: tokens", how,
+          kind);
     CHECK(memcmp(got->logprob, want->logprob, sizeof want->logprob) == 0, "%s, kind %u: logprob bits", how, kind);
     CHECK(memcmp(got->top_id, want->top_id, sizeof want->top_id) == 0 &&
               memcmp(got->top_logprob, want->top_logprob, sizeof want->top_logprob) == 0,
@@ -158,7 +159,8 @@ static void test_batch(void)
     struct esp_metrics m;
     esp_get_metrics(engine, &m);
     CHECK(m.prompt_tokens_computed + m.prompt_tokens_cached == N_BATCH * N_PROMPT);
-    CHECK(m.prompt_tokens_cached > N_BATCH * (N_SHARED - 16), "%llu cached", (unsigned long long)m.prompt_tokens_cached);
+    CHECK(m.prompt_tokens_cached > N_BATCH * (N_SHARED - 16), "%llu cached",
+          (unsigned long long)m.prompt_tokens_cached);
     esp_engine_close(engine);
 }
 

@@ -6,6 +6,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+esp_status rig_trie(struct esp_trie **ret_trie)
+{
+    static const char *const texts[ESP_HASH_VOCAB] = {
+        "0", "1", "2", "", "4", "5", "12", "7", "a", "b", "c", "ab", "abc", "{", "}", "\"", ":", ",", "true", "false",
+        "[", "]", "-", "d", "e", "\":", "{\"", "n", "ok",
+    };
+    struct esp_trie_token tokens[ESP_HASH_VOCAB];
+    for (uint32_t i = 0; i < ESP_HASH_VOCAB; i++) {
+        tokens[i] = (struct esp_trie_token){texts[i], (uint32_t)strlen(texts[i]),
+                                            i == RIG_END_TOKEN ? ESP_ROLE_END : ESP_ROLE_TEXT};
+    }
+    return esp_trie_create(tokens, ESP_HASH_VOCAB, ret_trie, NULL);
+}
+
+struct esp_grammar *rig_grammar(const struct esp_trie *trie, enum esp_grammar_kind kind, const char *text)
+{
+    struct esp_grammar_spec spec = {.kind = kind, .text = text, .n_bytes = strlen(text)};
+    struct esp_grammar *grammar = NULL;
+    return esp_grammar_compile(trie, &spec, &grammar, NULL) == ESP_OK ? grammar : NULL;
+}
+
 static int64_t rig_now(void *ctx)
 {
     struct rig *rig = ctx;
@@ -71,6 +92,7 @@ struct rig_request *rig_submit(struct rig *rig, const struct rig_request *reques
         .n_max = kept->n_max,
         .n = kept->n,
         .sampling = esp_sampling_default(),
+        .grammar = kept->grammar,
         .cache_salt = kept->salt,
         .cache_salt_bytes = kept->salt == NULL ? 0 : strlen(kept->salt),
         .user = kept,
@@ -101,13 +123,14 @@ void rig_cancel(struct rig *rig, struct rig_request *request)
 
 /* The next token of a branch of which the tokens of ref are known. */
 static struct esp_sample_row draw_alone(const struct esp_hash_ref *ref, const struct rig_request *request,
-                                        uint32_t branch, uint32_t n)
+                                        uint32_t branch, uint32_t n, struct esp_matcher *matcher)
 {
     float logits[ESP_HASH_VOCAB];
     esp_hash_ref_logits(ref, ESP_HASH_VOCAB, logits);
     struct esp_sample_row row = {.logits = logits, .temperature = request->temperature,
                                  .seed = request->seed + branch, .pos = request->n_prompt + n,
-                                 .history = request->branch[branch].tokens, .n_history = n};
+                                 .history = request->branch[branch].tokens, .n_history = n,
+                                 .mask = matcher == NULL ? NULL : esp_matcher_mask(matcher)};
     esp_hash_sample_row(&row, ESP_HASH_VOCAB);
     row.logits = NULL;
     return row;
@@ -115,7 +138,7 @@ static struct esp_sample_row draw_alone(const struct esp_hash_ref *ref, const st
 
 /* Computes the branch alone, as far as it came; returns how it would have ended, or CANCELLED when it goes on. */
 static enum esp_finish compute_alone(const struct rig *rig, const struct rig_request *request, uint32_t branch,
-                                     struct rig_branch *ret_alone)
+                                     struct esp_matcher *matcher, struct rig_branch *ret_alone)
 {
     uint32_t limit = rig->n_ctx < rig->n_pool ? rig->n_ctx : rig->n_pool;
     uint32_t n_max = request->n_max < limit - request->n_prompt ? request->n_max : limit - request->n_prompt;
@@ -126,8 +149,11 @@ static enum esp_finish compute_alone(const struct rig *rig, const struct rig_req
         esp_hash_ref_feed(&ref, request->prompt[i]);
     }
     while (ret_alone->n < n_max) {
-        struct esp_sample_row row = draw_alone(&ref, request, branch, ret_alone->n);
-        if (row.token == rig->end_token) {
+        if (matcher != NULL && (esp_matcher_mask(matcher)[0] & (((uint64_t)1 << ESP_HASH_VOCAB) - 1)) == 0) {
+            return esp_matcher_complete(matcher) ? ESP_FINISH_STOP : ESP_FINISH_ERROR;
+        }
+        struct esp_sample_row row = draw_alone(&ref, request, branch, ret_alone->n, matcher);
+        if (row.token == (matcher == NULL ? rig->end_token : request->end_token)) {
             return ESP_FINISH_STOP;
         }
         if (ret_alone->n == request->branch[branch].n) {
@@ -135,6 +161,9 @@ static enum esp_finish compute_alone(const struct rig *rig, const struct rig_req
         }
         ret_alone->logprob_sum += row.logprob;
         ret_alone->tokens[ret_alone->n++] = row.token;
+        if (matcher != NULL) {
+            esp_matcher_accept(matcher, row.token);
+        }
         esp_hash_ref_feed(&ref, row.token);
     }
     return ESP_FINISH_LENGTH;
@@ -144,7 +173,13 @@ static void compare(struct rig *rig, const struct rig_request *request, uint32_t
 {
     const struct rig_branch *got = &request->branch[branch];
     static struct rig_branch alone;
-    enum esp_finish finish = compute_alone(rig, request, branch, &alone);
+    struct esp_matcher *matcher = NULL;
+    if (request->grammar != NULL && esp_matcher_create(request->grammar, &matcher) != ESP_OK) {
+        wrong(rig, "no matcher to compare with");
+        return;
+    }
+    enum esp_finish finish = compute_alone(rig, request, branch, matcher, &alone);
+    esp_matcher_destroy(matcher);
     if (alone.n != got->n || alone.logprob_sum != got->logprob_sum ||
         memcmp(alone.tokens, got->tokens, got->n * sizeof got->tokens[0]) != 0) {
         wrong(rig, "request %llx branch %u: %u tokens (%u …), alone %u (%u …)", (unsigned long long)request->id, branch,

@@ -7,6 +7,7 @@
 #ifndef ESP_TESTS_RIG_H
 #define ESP_TESTS_RIG_H
 
+#include "grammar/grammar.h"
 #include "runtime/engine.h"
 #include "tests/sim/hash_device.h"
 
@@ -29,6 +30,8 @@ struct rig_request {
     float temperature;
     bool cancelled;
     const char *salt;
+    struct esp_grammar *grammar; /* borrowed */
+    uint32_t end_token;          /* of the grammar's vocabulary */
     struct rig_branch branch[RIG_BRANCHES_MAX];
 };
 
@@ -49,6 +52,12 @@ struct rig_config {
     uint64_t tree_seed;
     bool cache_off;
 };
+
+/* The vocabulary of the hash device for grammars: RIG_END_TOKEN ends, the others spell a few bytes each. */
+#define RIG_END_TOKEN 3
+esp_status rig_trie(struct esp_trie **ret_trie);
+/* kind and text as in esp_grammar_compile. NULL when it does not compile. */
+struct esp_grammar *rig_grammar(const struct esp_trie *trie, enum esp_grammar_kind kind, const char *text);
 
 bool rig_init(struct rig *rig, const struct rig_config *config);
 void rig_finish(struct rig *rig);

@@ -8,7 +8,8 @@ static const struct rig_config big = {.n_pages = 1024, .n_ctx = 4096, .n_batch_m
 
 static struct rig_request request_of(uint32_t n_shared, uint32_t n_own, uint64_t own_seed, uint32_t n_max)
 {
-    struct rig_request request = {.n_prompt = n_shared + n_own, .n_max = n_max, .n = 1, .seed = own_seed};
+    struct rig_request request = {.n_prompt = n_shared + n_own, .n_max = n_max, .n = 1, .seed = own_seed,
+                                   .end_token = RIG_END_TOKEN};
     for (uint32_t i = 0; i < request.n_prompt; i++) {
         request.prompt[i] = (uint32_t)(esp_rng_at(i < n_shared ? 1 : own_seed + 2, i) % ESP_HASH_VOCAB);
     }
@@ -287,6 +288,111 @@ static void test_cancel(void)
     drain_and_finish(&rig);
 }
 
+static const char digits[] = "(12|4|5|7){3,4}"; /* of the vocabulary of the rig */
+
+/* Constrained answers: as computed alone, ended by the end token, through a resume too. */
+static void test_grammar(void)
+{
+    struct esp_trie *trie;
+    REQUIRE(rig_trie(&trie) == ESP_OK);
+    struct esp_grammar *grammar = rig_grammar(trie, ESP_GRAMMAR_REGEX, digits);
+    struct esp_grammar *longer = rig_grammar(trie, ESP_GRAMMAR_REGEX, "[abc]{80,90}");
+    REQUIRE(grammar != NULL && longer != NULL);
+    struct rig rig;
+    struct rig_config config = big;
+    config.n_pages = 16;
+    REQUIRE(rig_init(&rig, &config));
+    struct rig_request request = request_of(20, 5, 0, 50);
+    request.grammar = grammar;
+    request.n = 3;
+    struct rig_request *kept = must_submit(&rig, &request);
+    CHECK(rig_drain(&rig), "%s", rig.failure);
+    for (uint32_t b = 0; b < 3; b++) {
+        CHECK(kept->branch[b].last.finish == ESP_FINISH_STOP && kept->branch[b].n >= 3 && kept->branch[b].n <= 8,
+              "%u tokens", kept->branch[b].n);
+    }
+    CHECK(metrics_of(&rig).mask.n > 6, "masks are timed");
+    for (uint64_t i = 0; i < 6; i++) {
+        request = request_of(20, 15, i, 100);
+        request.grammar = longer;
+        request.temperature = 1;
+        must_submit(&rig, &request);
+    }
+    CHECK(rig_drain(&rig), "%s", rig.failure);
+    CHECK(metrics_of(&rig).preemptions > 0);
+    drain_and_finish(&rig);
+    esp_grammar_unref(grammar);
+    esp_grammar_unref(longer);
+    esp_trie_destroy(trie);
+}
+
+static void run_one_with(const struct esp_trie_token *tokens, uint32_t n_tokens, const char *regex,
+                         enum esp_finish finish, uint32_t n_generated)
+{
+    struct esp_trie *trie;
+    struct rig rig;
+    REQUIRE(esp_trie_create(tokens, n_tokens, &trie, NULL) == ESP_OK);
+    REQUIRE(rig_init(&rig, &big));
+    struct rig_request request = request_of(20, 0, 0, 50);
+    request.grammar = rig_grammar(trie, ESP_GRAMMAR_REGEX, regex);
+    request.end_token = tokens[2].role == ESP_ROLE_END ? 2 : ESP_TOKEN_NONE;
+    REQUIRE(request.grammar != NULL);
+    struct rig_request *kept = must_submit(&rig, &request);
+    rig_drain(&rig);
+    const struct esp_event *last = &kept->branch[0].last;
+    CHECK(kept->branch[0].done && last->finish == finish && last->n_generated == n_generated, "finish %d after %u",
+          (int)last->finish, last->n_generated);
+    CHECK((finish == ESP_FINISH_ERROR) == (last->error[0] != '\0'), "error text \"%s\"", last->error);
+    CHECK(metrics_of(&rig).requests_finished[finish] == 1);
+    drain_and_finish(&rig);
+    esp_grammar_unref(request.grammar);
+    esp_trie_destroy(trie);
+}
+
+/* Where the mask has no bit: complete without an end token in the vocabulary, and a dead end (the token that
+ * would go on is one for which the model has no row). */
+static void test_empty_mask(void)
+{
+    struct esp_trie_token tokens[ESP_HASH_VOCAB + 2];
+    for (uint32_t i = 0; i < ESP_HASH_VOCAB + 2; i++) {
+        tokens[i] = (struct esp_trie_token){"a", 1, i == 2 ? ESP_ROLE_END : ESP_ROLE_CONTROL};
+    }
+    tokens[7].role = ESP_ROLE_TEXT;
+    tokens[ESP_HASH_VOCAB + 1] = (struct esp_trie_token){"b", 1, ESP_ROLE_TEXT};
+    run_one_with(tokens, ESP_HASH_VOCAB + 2, "aaab", ESP_FINISH_ERROR, 3);
+    run_one_with(tokens, ESP_HASH_VOCAB + 2, "aaa", ESP_FINISH_STOP, 3);
+    tokens[2].role = ESP_ROLE_CONTROL;
+    run_one_with(tokens, ESP_HASH_VOCAB + 2, "aaaa", ESP_FINISH_STOP, 4);
+}
+
+/* With masks that were made before, constrained decoding allocates nothing either. */
+static void test_no_alloc_grammar(void)
+{
+    struct esp_trie *trie;
+    REQUIRE(rig_trie(&trie) == ESP_OK);
+    struct esp_grammar *grammar = rig_grammar(trie, ESP_GRAMMAR_REGEX, "[abc]*");
+    struct rig rig;
+    REQUIRE(grammar != NULL && rig_init(&rig, &big));
+    for (int round = 0; round < 2; round++) {
+        struct rig_request request = request_of(40, 11, 1, 100);
+        request.grammar = grammar;
+        must_submit(&rig, &request);
+        for (int i = 0; i < 4; i++) {
+            rig_step(&rig, 1000);
+        }
+        uint64_t n_calls = esp_alloc_calls();
+        for (int i = 0; i < 60; i++) {
+            rig_step(&rig, 1000);
+        }
+        CHECK(round == 0 || esp_alloc_calls() == n_calls, "%llu allocations",
+              (unsigned long long)(esp_alloc_calls() - n_calls));
+        rig_drain(&rig);
+    }
+    drain_and_finish(&rig);
+    esp_grammar_unref(grammar);
+    esp_trie_destroy(trie);
+}
+
 /* Decoding allocates nothing, whatever was allocated to get there. */
 static void test_no_alloc(void)
 {
@@ -386,4 +492,5 @@ static void test_device_failures(void)
 
 ESP_TEST_MAIN(T(test_burst), T(test_writer_cancelled), T(test_salts), T(test_borders), T(test_cache_off),
               T(test_pressure), T(test_refusals), T(test_invalid), T(test_slow_poller), T(test_cancel),
-              T(test_no_alloc), T(test_alloc_failures), T(test_device_failures))
+              T(test_no_alloc), T(test_grammar), T(test_empty_mask),
+              T(test_no_alloc_grammar), T(test_alloc_failures), T(test_device_failures))
