@@ -1,0 +1,298 @@
+/* From a chat request to the ids of its prompt: messages checked and made alike, rendered, tokenized by spans.
+ *
+ * What a template sees of a message is its role, its content as one string, and whatever other fields the client
+ * sent. The text of control tokens becomes tokens only where the template wrote it. chat_template_kwargs cannot
+ * replace what the server itself passes. Thread: read-only after open; a prompt has one owner.
+ */
+#include "frontend/chat.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "runtime/base/json.h"
+
+#define PROMPT_IDS_BYTES_MAX (256u * 1024u * 1024u)
+
+struct esp_chat {
+    const esp_vocab *vocab;
+    struct esp_template *tmpl; /* NULL: no template, or one that does not compile */
+    struct esp_err reason;     /* then why */
+    bool knows_developer;      /* the template names that role itself */
+};
+
+/* ---- Opening ----------------------------------------------------------------------------------- */
+
+esp_status esp_chat_open(const esp_vocab *vocab, const char *template_text, struct esp_chat **ret_chat,
+                         struct esp_err *err)
+{
+    const char *text = template_text != NULL ? template_text : esp_vocab_meta(vocab, "tokenizer.chat_template");
+    struct esp_chat *chat = esp_calloc(ESP_TAG_HTTP, 1, sizeof *chat);
+    if (chat == NULL) {
+        return esp_fail(err, ESP_ENOMEM, "out of memory");
+    }
+    chat->vocab = vocab;
+    if (text == NULL) {
+        esp_fail(&chat->reason, ESP_EUNSUPPORTED, "the model has no chat template; give one with --chat-template");
+    } else {
+        struct esp_err detail = {0};
+        esp_status status = esp_template_compile(text, strlen(text), &chat->tmpl, &detail);
+        if (status != ESP_OK && template_text != NULL) {
+            esp_chat_close(chat);
+            return esp_fail(err, status, "chat template: %.400s", detail.message);
+        }
+        if (status != ESP_OK) {
+            esp_fail(&chat->reason, ESP_EUNSUPPORTED, "the model's chat template cannot be used: %.400s", detail.message);
+        }
+        chat->knows_developer = strstr(text, "developer") != NULL;
+    }
+    *ret_chat = chat;
+    return ESP_OK;
+}
+
+void esp_chat_close(struct esp_chat *chat)
+{
+    if (chat != NULL) {
+        esp_template_destroy(chat->tmpl);
+        esp_free(chat);
+    }
+}
+
+void esp_prompt_init(struct esp_prompt *prompt)
+{
+    esp_rendered_init(&prompt->rendered);
+    esp_buf_init(&prompt->ids, ESP_TAG_HTTP, PROMPT_IDS_BYTES_MAX);
+}
+
+void esp_prompt_finish(struct esp_prompt *prompt)
+{
+    esp_rendered_finish(&prompt->rendered);
+    esp_buf_finish(&prompt->ids);
+}
+
+/* ---- Messages ---------------------------------------------------------------------------------- */
+
+static esp_status refuse(struct esp_err *err, const char *message, const char *fmt, size_t idx, size_t part)
+{
+    char place[128];
+    snprintf(place, sizeof place, fmt, idx, part);
+    esp_fail(err, ESP_EINVAL, "%s: %s", place, message);
+    esp_err_place(err, "%s", place);
+    return ESP_EINVAL;
+}
+
+/* The text parts of a content array, joined; owned. */
+static esp_status join_parts(const json_t *parts, size_t message_idx, json_t **ret_text, struct esp_err *err)
+{
+    struct esp_buf text;
+    esp_status status = ESP_OK;
+    esp_buf_init(&text, ESP_TAG_HTTP, ESP_RENDER_BYTES_MAX);
+    for (size_t idx = 0; status == ESP_OK && idx < json_array_size(parts); idx++) {
+        const json_t *part = json_array_get(parts, idx);
+        const char *type = json_string_value(json_object_get(part, "type"));
+        const json_t *piece = json_object_get(part, "text");
+        if (type == NULL || strcmp(type, "text") != 0) {
+            status = refuse(err, "only parts of type text are supported", "messages[%zu].content[%zu].type", message_idx, idx);
+        } else if (!json_is_string(piece)) {
+            status = refuse(err, "a string is needed", "messages[%zu].content[%zu].text", message_idx, idx);
+        } else {
+            esp_buf_add(&text, json_string_value(piece), json_string_length(piece));
+        }
+    }
+    json_t *joined = status == ESP_OK && !text.failed ? json_stringn(text.n == 0 ? "" : text.data, text.n) : NULL;
+    esp_buf_finish(&text);
+    if (status != ESP_OK) {
+        return status;
+    }
+    *ret_text = joined;
+    return joined != NULL ? ESP_OK : esp_fail(err, ESP_ENOMEM, "out of memory");
+}
+
+static esp_status read_content(const json_t *message, const char *role, size_t idx, json_t **ret_text, struct esp_err *err)
+{
+    const json_t *content = json_object_get(message, "content");
+    if (json_is_array(content)) {
+        return join_parts(content, idx, ret_text, err);
+    }
+    bool absent = content == NULL || json_is_null(content);
+    if (absent && strcmp(role, "assistant") != 0) {
+        return refuse(err, "the content is missing", "messages[%zu].content", idx, 0);
+    }
+    if (!absent && !json_is_string(content)) {
+        return refuse(err, "a string or an array of parts is needed", "messages[%zu].content", idx, 0);
+    }
+    *ret_text = absent ? json_string("") : json_incref((json_t *)(uintptr_t)content);
+    return *ret_text != NULL ? ESP_OK : esp_fail(err, ESP_ENOMEM, "out of memory");
+}
+
+static bool is_role(const char *role)
+{
+    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
+    for (size_t idx = 0; idx < sizeof roles / sizeof roles[0]; idx++) {
+        if (strcmp(role, roles[idx]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* One message as the template shall see it, appended to the list. */
+static esp_status add_message(const struct esp_chat *chat, json_t *list, const json_t *message, size_t idx, struct esp_err *err)
+{
+    if (!json_is_object(message)) {
+        return refuse(err, "an object is needed", "messages[%zu]", idx, 0);
+    }
+    const char *role = json_string_value(json_object_get(message, "role"));
+    if (role == NULL || !is_role(role)) {
+        return refuse(err, "the role must be system, developer, user, assistant or tool", "messages[%zu].role", idx, 0);
+    }
+    json_t *text = NULL;
+    esp_status status = read_content(message, role, idx, &text, err);
+    if (status != ESP_OK) {
+        return status;
+    }
+    json_t *copied = json_copy((json_t *)(uintptr_t)message);
+    bool as_system = strcmp(role, "developer") == 0 && !chat->knows_developer;
+    bool ok = json_object_set_new(copied, "content", text) == 0 &&
+              (!as_system || json_object_set_new(copied, "role", json_string("system")) == 0);
+    ok = json_array_append_new(list, copied) == 0 && ok;
+    return ok ? ESP_OK : esp_fail(err, ESP_ENOMEM, "out of memory");
+}
+
+/* ---- Context ----------------------------------------------------------------------------------- */
+
+static json_t *token_text(const esp_vocab *vocab, uint32_t id)
+{
+    size_t n = 0;
+    const char *bytes = id != ESP_TOKEN_NONE ? esp_token_bytes(vocab, id, true, &n) : NULL;
+    json_t *text = bytes != NULL ? json_stringn(bytes, n) : NULL; /* NULL too when it is no UTF-8 */
+    return text != NULL ? text : json_string("");
+}
+
+static esp_status add_kwargs(const json_t *request, json_t *context, struct esp_err *err)
+{
+    json_t *kwargs = json_object_get(request, "chat_template_kwargs");
+    if (kwargs == NULL || json_is_null(kwargs)) {
+        return ESP_OK;
+    }
+    if (!json_is_object(kwargs)) {
+        esp_fail(err, ESP_EINVAL, "chat_template_kwargs: an object is needed");
+        esp_err_place(err, "chat_template_kwargs");
+        return ESP_EINVAL;
+    }
+    static const char *const reserved[] = {"messages",  "tools",     "documents", "add_generation_prompt", "bos_token",
+                                           "eos_token", "pad_token", "unk_token", "raise_exception",       "strftime_now",
+                                           "namespace", "range",     "dict"};
+    const char *key;
+    json_t *value;
+    json_object_foreach(kwargs, key, value) {
+        for (size_t idx = 0; idx < sizeof reserved / sizeof reserved[0]; idx++) {
+            if (strcmp(key, reserved[idx]) == 0) {
+                esp_fail(err, ESP_EINVAL, "chat_template_kwargs: %s cannot be replaced", key);
+                esp_err_place(err, "chat_template_kwargs.%s", key);
+                return ESP_EINVAL;
+            }
+        }
+        if (json_object_set(context, key, value) != 0) {
+            return esp_fail(err, ESP_ENOMEM, "out of memory");
+        }
+    }
+    return ESP_OK;
+}
+
+/* Everything the template sees. The context is filled even on failure. */
+static esp_status make_context(const struct esp_chat *chat, const json_t *request, json_t *context, struct esp_err *err)
+{
+    const json_t *messages = json_object_get(request, "messages");
+    if (!json_is_array(messages) || json_array_size(messages) == 0) {
+        esp_fail(err, ESP_EINVAL, "messages: a non-empty array is needed");
+        esp_err_place(err, "messages");
+        return ESP_EINVAL;
+    }
+    bool asks = true;
+    esp_status status = esp_json_bool(request, "add_generation_prompt", true, &asks, err);
+    if (status == ESP_OK) {
+        status = add_kwargs(request, context, err);
+    }
+    json_t *list = json_array();
+    for (size_t idx = 0; status == ESP_OK && idx < json_array_size(messages); idx++) {
+        status = add_message(chat, list, json_array_get(messages, idx), idx, err);
+    }
+    bool ok = json_object_set_new(context, "messages", list) == 0;
+    ok = json_object_set_new(context, "tools", json_null()) == 0 && ok;
+    ok = json_object_set_new(context, "documents", json_null()) == 0 && ok;
+    ok = json_object_set_new(context, "add_generation_prompt", json_boolean(asks)) == 0 && ok;
+    ok = json_object_set_new(context, "bos_token", token_text(chat->vocab, esp_vocab_bos(chat->vocab))) == 0 && ok;
+    ok = json_object_set_new(context, "eos_token", token_text(chat->vocab, esp_vocab_eos(chat->vocab))) == 0 && ok;
+    return status != ESP_OK || ok ? status : esp_fail(err, ESP_ENOMEM, "out of memory");
+}
+
+/* ---- Tokens ------------------------------------------------------------------------------------ */
+
+/* The ids of the rendered spans, with exactly one BOS in front where the vocabulary adds one. */
+static esp_status tokenize(const struct esp_chat *chat, struct esp_prompt *prompt, struct esp_err *err)
+{
+    size_t n_spans;
+    const struct esp_span *spans = esp_rendered_spans(&prompt->rendered, &n_spans);
+    esp_buf_clear(&prompt->ids);
+    size_t cap = prompt->rendered.text.n / 3 + 16;
+    uint32_t bos = esp_vocab_bos(chat->vocab);
+    bool adds_bos = esp_vocab_adds_bos(chat->vocab) && bos != ESP_TOKEN_NONE;
+    for (;;) {
+        uint32_t *ids = esp_buf_reserve(&prompt->ids, (cap + 1) * sizeof *ids);
+        if (ids == NULL) {
+            return esp_fail(err, ESP_ELIMIT, "the prompt has too many tokens");
+        }
+        int64_t n = esp_tokenize(chat->vocab, spans, n_spans, ids + 1, cap, err);
+        if (n < 0) {
+            return (esp_status)n;
+        }
+        if ((size_t)n > cap) {
+            cap = (size_t)n;
+            continue;
+        }
+        bool prepends = adds_bos && (n == 0 || ids[1] != bos);
+        ids[0] = bos;
+        if (!prepends) {
+            memmove(ids, ids + 1, (size_t)n * sizeof *ids);
+        }
+        prompt->ids.n = ((size_t)n + prepends) * sizeof *ids;
+        return ESP_OK;
+    }
+}
+
+esp_status esp_chat_prompt(const struct esp_chat *chat, const json_t *request, struct esp_prompt *prompt,
+                           struct esp_err *err)
+{
+    struct esp_err local;
+    err = err != NULL ? err : &local;
+    if (chat->tmpl == NULL) {
+        *err = chat->reason;
+        return chat->reason.code;
+    }
+    json_t *context = json_object();
+    if (context == NULL) {
+        return esp_fail(err, ESP_ENOMEM, "out of memory");
+    }
+    esp_status status = make_context(chat, request, context, err);
+    if (status == ESP_OK) {
+        status = esp_template_render(chat->tmpl, context, (int64_t)time(NULL), &prompt->rendered, err);
+        if (status != ESP_OK) {
+            esp_err_place(err, "messages");
+        }
+    }
+    json_decref(context);
+    return status == ESP_OK ? tokenize(chat, prompt, err) : status;
+}
+
+esp_status esp_chat_plain(const struct esp_chat *chat, const char *text, size_t n_bytes, struct esp_prompt *prompt,
+                          struct esp_err *err)
+{
+    struct esp_span span = {.n_bytes = n_bytes, .control = true};
+    esp_buf_clear(&prompt->rendered.text);
+    esp_buf_clear(&prompt->rendered.spans);
+    if (!esp_buf_add(&prompt->rendered.text, text, n_bytes) ||
+        (n_bytes > 0 && !esp_buf_add(&prompt->rendered.spans, &span, sizeof span))) {
+        return esp_fail(err, ESP_ELIMIT, "the prompt is longer than %u bytes", ESP_RENDER_BYTES_MAX);
+    }
+    return tokenize(chat, prompt, err);
+}
