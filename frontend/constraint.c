@@ -66,6 +66,9 @@ static esp_status take_string(struct finder *finder, const json_t *value, const 
         esp_err_place(finder->err, "%s", param);
         return ESP_EINVAL;
     }
+    if (memchr(json_string_value(value), '\0', json_string_length(value)) != NULL) {
+        return refuse(finder, param, "a pattern or grammar must not hold a NUL");
+    }
     return take(finder, kind, param, json_string_value(value), json_string_length(value));
 }
 

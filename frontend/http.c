@@ -312,19 +312,19 @@ static enum MHD_Result start_work(struct esp_exchange *exchange, struct MHD_Conn
     }
     exchange->started = true;
     esp_watch_all_read(exchange->server, exchange->conn);
-    if (exchange->refused) {
-        exchange->ready = true;
-    } else if ((exchange->route->flags & ESP_ROUTE_ENGINE) != 0 &&
-               esp_server_state_now(exchange->server) != ESP_SERVER_OK) {
-        bool loading = esp_server_state_now(exchange->server) == ESP_SERVER_LOADING;
+    enum esp_server_state state = esp_server_state_now(exchange->server);
+    bool now = exchange->refused;
+    if (!now && (exchange->route->flags & ESP_ROUTE_ENGINE) != 0 && state != ESP_SERVER_OK) {
+        bool loading = state == ESP_SERVER_LOADING;
         esp_exchange_fail(exchange, 503, NULL, loading ? "loading" : "draining", "%s",
                           loading ? "the model is being loaded" : "the server is stopping");
-        exchange->ready = true;
-    } else if ((exchange->route->flags & ESP_ROUTE_FAST) != 0) {
-        exchange->route->run(exchange);
-        exchange->ready = true;
+        now = true;
     }
-    if (exchange->ready) {
+    if (!now && (exchange->route->flags & ESP_ROUTE_FAST) != 0) {
+        exchange->route->run(exchange);
+        now = true;
+    }
+    if (now) {
         return send_answer(exchange, mhd);
     }
     esp_exchange_ref(exchange);

@@ -229,7 +229,8 @@ static void ping(struct esp_exchange *exchange, int64_t now_ns)
 {
     static const char text[] = ": waiting\n\n";
     pthread_mutex_lock(&exchange->lock);
-    bool due = exchange->stream && exchange->ready && !exchange->ended && !exchange->gone &&
+    /* The head of an answer, `stream` too, is settled once it is ready. */
+    bool due = exchange->ready && exchange->stream && !exchange->ended && !exchange->gone &&
                now_ns - exchange->last_out_ns > ESP_HTTP_PING_NS;
     pthread_mutex_unlock(&exchange->lock);
     if (due) {

@@ -92,6 +92,7 @@ static const struct {
     {ESP_API_CHAT, "{\"response_format\":{\"type\":\"text\"},\"choice\":[\"a\"]}", NULL},
     {ESP_API_CHAT, "{\"structured_outputs\":{\"regex\":\"a\",\"json\":{}}}", "structured_outputs.json"},
     {ESP_API_CHAT, "{\"structured_outputs\":{\"options\":[]}}", "structured_outputs.options"},
+    {ESP_API_CHAT, "{\"regex\":\"a\\u0000\"}", "regex"},
     {ESP_API_CHAT, "{\"guided_json\":null}", NULL},
     {ESP_API_CHAT, "{\"guided_json\":{}}", "guided_json"},
     {ESP_API_CHAT, "{\"ignore_eos\":true,\"regex\":\"a\"}", "ignore_eos"},
