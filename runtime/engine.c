@@ -1,6 +1,6 @@
 /* The engine's life and its step: letters, plan, forward pass, tokens, news for the poller.
  *
- * One step is whole: every page that it announces is written and published, or withdrawn, before it ends.
+ * One step is whole: every page that it announces is written and published, or out of the tree, before it ends.
  * News leaves last, after pages were given back and counters published, so a client that has seen the
  * end of its request sees no trace of it in the metrics. Thread: the engine's.
  */
@@ -318,16 +318,14 @@ static void commit(struct esp_engine *engine)
     }
 }
 
-static void fail_plan(struct esp_engine *engine, esp_status status, bool committed)
+/* Pages that were announced and not written leave the tree with the leases of their writers. */
+static void fail_plan(struct esp_engine *engine, esp_status status)
 {
     const struct esp_plan *plan = &engine->sched.plan;
     char text[128];
     snprintf(text, sizeof text, "the device failed (%s)", esp_status_name(status));
     for (uint32_t i = 0; i < plan->n_items; i++) {
         struct esp_seq *seq = plan->items[i].seq;
-        if (!committed) {
-            esp_lease_withdraw(&engine->sched.lease, seq, plan->items[i].n_announced);
-        }
         if (seq->state != ESP_SEQ_DONE) {
             esp_engine_end_seq(engine, seq, ESP_FINISH_ERROR, text);
         }
@@ -354,13 +352,13 @@ static void compute(struct esp_engine *engine)
     const float *logits = NULL;
     esp_status status = run_plan(engine, &logits);
     if (status != ESP_OK) {
-        fail_plan(engine, status, false);
+        fail_plan(engine, status);
         return;
     }
     commit(engine);
     status = esp_engine_sample(engine, logits);
     if (status != ESP_OK) {
-        fail_plan(engine, status, true);
+        fail_plan(engine, status);
     }
 }
 

@@ -126,13 +126,6 @@ void esp_lease_publish(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uin
     }
 }
 
-void esp_lease_withdraw(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_announced)
-{
-    if (n_announced > 0) {
-        esp_tree_disown(ctx->tree, seq->node, seq->arrival + 1);
-    }
-}
-
 void esp_lease_enter(const struct esp_lease_ctx *ctx, struct esp_seq *seq)
 {
     uint32_t n_full = seq->n_computed / ESP_TREE_PAGE_TOKENS;

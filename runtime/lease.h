@@ -10,6 +10,7 @@
  * A page is announced in the same step that writes it, and steps are whole: between two steps no page is
  * pending. So a twin waits at most for the rest of a step, holds no lease on a page that may never be
  * written, and when its writer is cancelled or preempted it simply finds what is there and computes the rest.
+ * When a step fails its sequences end, and a pending page that nobody leases leaves the tree with them.
  * Thread: the engine's.
  */
 #ifndef ESP_RUNTIME_LEASE_H
@@ -35,8 +36,6 @@ esp_status esp_lease_reserve(const struct esp_lease_ctx *ctx, struct esp_seq *se
 /* Returns the number of pages announced: those that are full when n_tokens positions are written. */
 uint32_t esp_lease_announce(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_tokens);
 void esp_lease_publish(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_announced);
-/* The step failed: the announced pages were not written. */
-void esp_lease_withdraw(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_announced);
 void esp_lease_enter(const struct esp_lease_ctx *ctx, struct esp_seq *seq);
 void esp_lease_drop(const struct esp_lease_ctx *ctx, struct esp_seq *seq);
 

@@ -81,9 +81,9 @@ static void test_generate(void)
 
 static void test_constrained(void)
 {
-    static const char schema[] = "{\"type\":\"object\",\"properties\":{\"city\":{\"enum\":[\"Berlin\",\"Paris\",\"Rome\"]},"
-                                 "\"sure\":{\"type\":\"boolean\"}},\"required\":[\"city\",\"sure\"],"
-                                 "\"additionalProperties\":false}";
+    static const char schema[] =
+        "{\"type\":\"object\",\"properties\":{\"city\":{\"enum\":[\"Berlin\",\"Paris\",\"Rome\"]},"
+        "\"sure\":{\"type\":\"boolean\"}},\"required\":[\"city\",\"sure\"],\"additionalProperties\":false}";
     uint32_t ids[256];
     char text[1024];
     esp_engine *engine = open_model();
@@ -126,8 +126,9 @@ static void test_open_errors(void)
     }
     CHECK(esp_engine_open(&(struct esp_config){.model_path = path, .kv_bytes = 1}, &engine, &err) == ESP_EINVAL &&
               strcmp(err.place, "kv_bytes") == 0, "%s", err.message);
-    CHECK(esp_engine_open(&(struct esp_config){.model_path = path, .kv_bytes = 1ull << 44}, &engine, &err) == ESP_ENOMEM &&
-              strstr(err.message, "bytes are missing") != NULL, "%s", err.message);
+    struct esp_config huge = {.model_path = path, .kv_bytes = 1ull << 44};
+    CHECK(esp_engine_open(&huge, &engine, &err) == ESP_ENOMEM && strstr(err.message, "bytes are missing") != NULL, "%s",
+          err.message);
     CHECK(esp_engine_open(&(struct esp_config){.model_path = path, .n_batch_max = 5000}, &engine, &err) == ESP_EINVAL &&
               strcmp(err.place, "n_batch_max") == 0, "%s", err.message);
     CHECK(engine == NULL);
