@@ -223,29 +223,56 @@ static esp_status read_kvs(struct reader *r, struct esp_gguf_part *part, uint64_
     return ESP_OK;
 }
 
-/* Name, dims and type; computes the size in bytes. */
-static esp_status read_tensor(struct reader *r, struct esp_gguf_tensor *t)
+/* The dims of a tensor, and their product; 1 beyond n_dims. */
+static esp_status read_dims(struct reader *r, struct esp_gguf_tensor *t, uint64_t *ret_n_values)
 {
     size_t at = r->at;
-    esp_status status = read_string(r, ESP_GGUF_NAME_BYTES_MAX, &t->name);
+    esp_status status = read_u32(r, &t->n_dims, "the file ends inside a tensor info");
     if (status != ESP_OK) {
         return status;
     }
-    size_t dims_at = r->at;
-    status = read_u32(r, &t->n_dims, "the file ends inside a tensor info");
-    if (status == ESP_OK && (t->n_dims == 0 || t->n_dims > 4)) {
-        return bad_named(r, dims_at, &t->name, "a tensor must have 1 to 4 dimensions");
+    if (t->n_dims == 0 || t->n_dims > 4) {
+        return bad_named(r, at, &t->name, "a tensor must have 1 to 4 dimensions");
     }
     uint64_t n_values = 1;
     for (uint32_t d = 0; d < 4; d++) {
         t->dims[d] = 1;
-        if (status == ESP_OK && d < t->n_dims) {
-            status = read_u64(r, &t->dims[d], "the file ends inside a tensor info");
+        status = d < t->n_dims ? read_u64(r, &t->dims[d], "the file ends inside a tensor info") : ESP_OK;
+        if (status != ESP_OK) {
+            return status;
         }
-        if (status == ESP_OK &&
-            (t->dims[d] > INT64_MAX || __builtin_mul_overflow(n_values, t->dims[d], &n_values))) {
-            return bad_named(r, dims_at, &t->name, "the number of elements overflows");
+        if (t->dims[d] > INT64_MAX || __builtin_mul_overflow(n_values, t->dims[d], &n_values)) {
+            return bad_named(r, at, &t->name, "the number of elements overflows");
         }
+    }
+    *ret_n_values = n_values;
+    return ESP_OK;
+}
+
+/* Checks the type and computes the size in bytes. */
+static esp_status measure(struct reader *r, struct esp_gguf_tensor *t, uint64_t n_values, size_t type_at)
+{
+    const struct esp_type_info *info = esp_type_info(t->type);
+    uint64_t n_bytes;
+    if (info == NULL) {
+        return bad_named(r, type_at, &t->name, "unknown or removed tensor type");
+    }
+    if (t->dims[0] % info->block != 0) {
+        return bad_named(r, type_at, &t->name, "a row is no whole number of blocks");
+    }
+    if (__builtin_mul_overflow(n_values / info->block, (uint64_t)info->bytes, &n_bytes) || n_bytes > INT64_MAX) {
+        return bad_named(r, type_at, &t->name, "the size in bytes overflows");
+    }
+    t->n_bytes = (size_t)n_bytes;
+    return ESP_OK;
+}
+
+static esp_status read_tensor(struct reader *r, struct esp_gguf_tensor *t)
+{
+    uint64_t n_values = 0;
+    esp_status status = read_string(r, ESP_GGUF_NAME_BYTES_MAX, &t->name);
+    if (status == ESP_OK) {
+        status = read_dims(r, t, &n_values);
     }
     size_t type_at = r->at;
     if (status == ESP_OK) {
@@ -254,22 +281,7 @@ static esp_status read_tensor(struct reader *r, struct esp_gguf_tensor *t)
     if (status == ESP_OK) {
         status = read_u64(r, &t->offset, "the file ends inside a tensor info");
     }
-    if (status != ESP_OK) {
-        return status;
-    }
-    const struct esp_type_info *info = esp_type_info(t->type);
-    if (info == NULL) {
-        return bad_named(r, type_at, &t->name, "unknown or removed tensor type");
-    }
-    if (t->dims[0] % info->block != 0) {
-        return bad_named(r, at, &t->name, "a row is no whole number of blocks");
-    }
-    uint64_t n_bytes;
-    if (__builtin_mul_overflow(n_values / info->block, (uint64_t)info->bytes, &n_bytes) || n_bytes > INT64_MAX) {
-        return bad_named(r, at, &t->name, "the size in bytes overflows");
-    }
-    t->n_bytes = (size_t)n_bytes;
-    return ESP_OK;
+    return status == ESP_OK ? measure(r, t, n_values, type_at) : status;
 }
 
 static esp_status read_tensors(struct reader *r, struct esp_gguf *gguf, uint32_t part_idx, uint64_t n)
@@ -329,7 +341,8 @@ static esp_status place_data(struct reader *r, struct esp_gguf_part *part, struc
     return ESP_OK;
 }
 
-static esp_status read_header(struct reader *r, struct esp_gguf_part *part, uint64_t *ret_n_tensors, uint64_t *ret_n_kvs)
+static esp_status read_header(struct reader *r, struct esp_gguf_part *part, uint64_t *ret_n_tensors,
+                              uint64_t *ret_n_kvs)
 {
     if (left(r) < 4 || memcmp(r->data, "GGUF", 4) != 0) {
         return bad(r, 0, "not a GGUF file");

@@ -65,6 +65,25 @@ static bool has_key(const struct keys *k, const char *name)
     return esp_gguf_find(k->gguf, full_key(k, name, key)) != NULL;
 }
 
+/* The value of an array with one number for each layer, when they are all equal. */
+static uint32_t one_of_layers(struct keys *k, const char *key, const struct esp_gguf_kv *kv)
+{
+    bool is_int = kv->item_type != ESP_GGUF_STRING && kv->item_type != ESP_GGUF_F32 && kv->item_type != ESP_GGUF_F64 &&
+                  kv->item_type != ESP_GGUF_BOOL;
+    if (!is_int || kv->n == 0) {
+        refuse(k, ESP_EINVAL, key, "must be an integer, or one for each layer");
+        return 0;
+    }
+    int64_t first = esp_gguf_array_int(kv, 0);
+    for (uint64_t idx = 1; idx < kv->n; idx++) {
+        if (esp_gguf_array_int(kv, idx) != first) {
+            refuse(k, ESP_EUNSUPPORTED, key, "layers that differ in this are not supported");
+            return 0;
+        }
+    }
+    return first >= 0 && first <= UINT32_MAX ? (uint32_t)first : UINT32_MAX;
+}
+
 /* A number, or one per layer when they are all equal. Absent: fallback, and an error when that is 0. */
 static uint32_t get_u32(struct keys *k, const char *name, uint32_t fallback, uint32_t min, uint32_t max)
 {
@@ -72,41 +91,19 @@ static uint32_t get_u32(struct keys *k, const char *name, uint32_t fallback, uin
     full_key(k, name, key);
     const struct esp_gguf_kv *kv = esp_gguf_find(k->gguf, key);
     uint32_t value = fallback;
-    if (k->status != ESP_OK) {
-        return min;
-    }
-    if (kv != NULL && kv->type == ESP_GGUF_ARRAY) {
-        bool is_int = kv->item_type != ESP_GGUF_STRING && kv->item_type != ESP_GGUF_F32 &&
-                      kv->item_type != ESP_GGUF_F64 && kv->item_type != ESP_GGUF_BOOL;
-        if (!is_int || kv->n == 0) {
-            refuse(k, ESP_EINVAL, key, "must be an integer, or one for each layer");
-            return min;
-        }
-        int64_t first = esp_gguf_array_int(kv, 0);
-        for (uint64_t idx = 1; idx < kv->n; idx++) {
-            if (esp_gguf_array_int(kv, idx) != first) {
-                refuse(k, ESP_EUNSUPPORTED, key, "layers that differ in this are not supported");
-                return min;
-            }
-        }
-        value = first >= 0 && first <= UINT32_MAX ? (uint32_t)first : UINT32_MAX;
-    } else {
-        k->status = esp_gguf_get_u32(k->gguf, key, fallback, &value, k->err);
-        if (k->status != ESP_OK) {
-            return min;
-        }
-    }
-    if (kv == NULL && fallback == 0) {
+    if (k->status == ESP_OK && kv == NULL && fallback == 0) {
         refuse(k, ESP_EINVAL, key, "is missing");
-        return min;
+    } else if (k->status == ESP_OK && kv != NULL && kv->type == ESP_GGUF_ARRAY) {
+        value = one_of_layers(k, key, kv);
+    } else if (k->status == ESP_OK) {
+        k->status = esp_gguf_get_u32(k->gguf, key, fallback, &value, k->err);
     }
-    if (value < min || value > max) {
+    if (k->status == ESP_OK && (value < min || value > max)) {
         char what[96];
         snprintf(what, sizeof what, "%u is not between %u and %u", value, min, max);
         refuse(k, ESP_EINVAL, key, what);
-        return min;
     }
-    return value;
+    return k->status == ESP_OK ? value : min;
 }
 
 /* Absent: fallback, and an error when that is NaN. */
@@ -265,7 +262,10 @@ static void read_window(struct keys *k, struct esp_hparams *hp)
 {
     char key[KEY_BYTES];
     full_key(k, "attention.sliding_window", key);
-    uint32_t window = has_key(k, "attention.sliding_window") ? get_u32(k, "attention.sliding_window", 1, 0, CTX_MAX) : 0;
+    if (!has_key(k, "attention.sliding_window")) {
+        return;
+    }
+    uint32_t window = get_u32(k, "attention.sliding_window", 1, 0, CTX_MAX);
     if (k->status != ESP_OK || window == 0) {
         return;
     }
@@ -380,8 +380,8 @@ esp_status esp_hparams_read(const struct esp_gguf *gguf, struct esp_hparams *ret
     hp.n_ctx_train = get_u32(&k, "context_length", 0, 1, CTX_MAX);
     hp.norm_eps = get_f32(&k, "attention.layer_norm_rms_epsilon", NAN, 1e-30f, 1.0f);
     if (hp.n_embd % 32 != 0 || hp.n_ff % 32 != 0) {
-        refuse(&k, ESP_EUNSUPPORTED, full_key(&k, hp.n_embd % 32 != 0 ? "embedding_length" : "feed_forward_length", key),
-               "must be a multiple of 32");
+        const char *name = hp.n_embd % 32 != 0 ? "embedding_length" : "feed_forward_length";
+        refuse(&k, ESP_EUNSUPPORTED, full_key(&k, name, key), "must be a multiple of 32");
     }
     if (k.status == ESP_OK) {
         read_heads(&k, &hp);

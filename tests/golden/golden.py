@@ -13,6 +13,7 @@ Bounds for the tiny models, in units of the spread (standard deviation) of the l
     other side moves later rows by steps of that size, measured up to 0.06 and 0.0008.
 Against the exact reference: mean KL below 0.01 (quantised; measured up to 0.0045) or 1e-5 (float).
 """
+
 import json
 import os
 import subprocess
@@ -36,7 +37,10 @@ QUARTER_FLOAT, QUARTER_QUANTISED = 1e-4, 1e-5
 ALL_FLOAT, ALL_QUANTISED = 2e-3, 0.1
 KL_FLOAT, KL_QUANTISED = 1e-5, 0.01
 LEAD = 0.5  # where a reference leads by less, its own error could decide
-MODEL_FILES = {"recorded_smollm2.json": "SmolLM2-135M-Instruct.Q4_1.gguf", "recorded_gemma3.json": "gemma-3-270m-Q4_K_M.gguf"}
+MODEL_FILES = {
+    "recorded_smollm2.json": "SmolLM2-135M-Instruct.Q4_1.gguf",
+    "recorded_gemma3.json": "gemma-3-270m-Q4_K_M.gguf",
+}
 
 
 def program(tool, model, ids, n_vocab, chunk, folder):
@@ -79,7 +83,9 @@ class Tiny:
         self.sequences = sequences(m, self.exact.n_vocab)
 
     def program(self, chunk):
-        return np.concatenate([program(self.tool, self.path, s, self.exact.n_vocab, chunk, self.folder) for s in self.sequences])
+        return np.concatenate(
+            [program(self.tool, self.path, s, self.exact.n_vocab, chunk, self.folder) for s in self.sequences]
+        )
 
     def of(self, model):
         return np.concatenate([model.logits(s) for s in self.sequences])
@@ -88,11 +94,14 @@ class Tiny:
         got = self.program(64)
         errors = row_errors(got, self.of(self.contract))
         kl = reference.kl(self.of(self.exact), got.astype(np.float64)).mean()
-        print("# %s: quarter %.1e, worst %.1e of the spread, mean KL %.1e" % (self.m["name"], np.quantile(errors, 0.25), errors.max(), kl))
+        print(
+            "# %s: quarter %.1e, worst %.1e of the spread, mean KL %.1e"
+            % (self.m["name"], np.quantile(errors, 0.25), errors.max(), kl)
+        )
         assert within(errors, self.m), "too far from the reference"
         assert kl < (KL_FLOAT if is_float(self.m) else KL_QUANTISED), "mean KL %g" % kl
         self.sequences = self.sequences[-1:]
-        whole = got[-len(self.sequences[0]):]
+        whole = got[-len(self.sequences[0]) :]
         for chunk in (1, 7, 16):
             assert np.array_equal(whole, self.program(chunk)), "other bits with chunks of %d" % chunk
 
@@ -104,7 +113,7 @@ class Tiny:
             size = reference.TYPES[kind][1]
             at = make_tiny.SCALES[self.m["types"][0]][0] + 40 * size
             broken = data.copy()
-            broken[at:at + 2] = (broken[at:at + 2].view("<f2") * np.float16(1.5)).view(np.uint8)
+            broken[at : at + 2] = (broken[at : at + 2].view("<f2") * np.float16(1.5)).view(np.uint8)
             self.contract.file.tensors[name] = (kind, dims, broken)
             errors = row_errors(got, self.of(self.contract))
             self.contract.file.tensors[name] = (kind, dims, data)
@@ -159,7 +168,12 @@ def check_text(text, got):
             kls[which].append(coarse_kl(want, row))
             if lead(want) > LEAD and (agree[at] or which == "float64"):
                 compared += 1
-                assert int(np.argmax(row)) == want["ids"][0], "%s at %d: %d, not %d" % (which, pos, np.argmax(row), want["ids"][0])
+                assert int(np.argmax(row)) == want["ids"][0], "%s at %d: %d, not %d" % (
+                    which,
+                    pos,
+                    np.argmax(row),
+                    want["ids"][0],
+                )
     for k, token in enumerate(text["greedy"]):
         if n_prompt - 1 + k not in text["positions"]:
             break
@@ -168,7 +182,10 @@ def check_text(text, got):
             break
         assert int(np.argmax(got[n_prompt - 1 + k])) == token, "the greedy continuation differs at %d" % k
     mean = {which: float(np.mean(v)) for which, v in kls.items()}
-    print("# %r: %d positions with a lead, mean KL %.5f to float64, %.5f to llama.cpp" % (text["text"][:30], compared, mean["float64"], mean["llama_cpp"]))
+    print(
+        "# %r: %d positions with a lead, mean KL %.5f to float64, %.5f to llama.cpp"
+        % (text["text"][:30], compared, mean["float64"], mean["llama_cpp"])
+    )
     assert compared > len(text["positions"]) // 2
     assert mean["float64"] < 0.01 and mean["llama_cpp"] < 0.02, "mean KL too large"
 
@@ -185,12 +202,17 @@ def recorded_tests(tool, models, folder):
                 continue
             n_vocab = reference.Model(path).n_vocab
             yield label, lambda text=text, path=path, n_vocab=n_vocab: check_text(
-                text, program(tool, path, text["ids"] + text["greedy"], n_vocab, 64, folder))
+                text, program(tool, path, text["ids"] + text["greedy"], n_vocab, 64, folder)
+            )
 
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        tests = list(tiny_tests(sys.argv[2], folder) if sys.argv[1] == "tiny" else recorded_tests(sys.argv[2], sys.argv[3], folder))
+        tests = list(
+            tiny_tests(sys.argv[2], folder)
+            if sys.argv[1] == "tiny"
+            else recorded_tests(sys.argv[2], sys.argv[3], folder)
+        )
         print("TAP version 13\n1..%d" % len(tests), flush=True)
         failed = 0
         for number, (name, test) in enumerate(tests, 1):

@@ -8,6 +8,7 @@ Weights are random blocks of the wanted type: every bit pattern of quants and sc
 chosen so that a matrix keeps the size of its input. The vocabulary has all 256 bytes and a few special tokens.
 The same name always gives the same file.
 """
+
 import os
 import struct
 import sys
@@ -19,18 +20,56 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import reference  # noqa: E402
 
 U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
-TYPE = {"F32": 0, "F16": 1, "BF16": 30, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q2_K": 10, "Q3_K": 11,
-        "Q4_K": 12, "Q5_K": 13, "Q6_K": 14}
+TYPE = {
+    "F32": 0,
+    "F16": 1,
+    "BF16": 30,
+    "Q4_0": 2,
+    "Q4_1": 3,
+    "Q5_0": 6,
+    "Q5_1": 7,
+    "Q8_0": 8,
+    "Q2_K": 10,
+    "Q3_K": 11,
+    "Q4_K": 12,
+    "Q5_K": 13,
+    "Q6_K": 14,
+}
 
 # Where the half-precision scale of a block lies, and the minimum with its ratio to the scale that
 # makes the mean of the values zero.
-SCALES = {"Q4_0": (0, None, 0), "Q4_1": (0, 2, -7.5), "Q5_0": (0, None, 0), "Q5_1": (0, 2, -15.5), "Q8_0": (0, None, 0),
-          "Q2_K": (80, 82, 1.5), "Q3_K": (108, None, 0), "Q4_K": (0, 2, 7.5), "Q5_K": (0, 2, 15.5), "Q6_K": (208, None, 0)}
+SCALES = {
+    "Q4_0": (0, None, 0),
+    "Q4_1": (0, 2, -7.5),
+    "Q5_0": (0, None, 0),
+    "Q5_1": (0, 2, -15.5),
+    "Q8_0": (0, None, 0),
+    "Q2_K": (80, 82, 1.5),
+    "Q3_K": (108, None, 0),
+    "Q4_K": (0, 2, 7.5),
+    "Q5_K": (0, 2, 15.5),
+    "Q6_K": (208, None, 0),
+}
 
 
 def row(name, arch, weights, **more):
-    return dict({"name": name, "arch": arch, "types": weights, "n_layer": 2, "n_embd": 256, "n_head": 4, "n_kv": 2, "head_dim": 64,
-                 "n_ff": 512, "tied": False, "extra_tokens": 5, "ctx": 2048}, **more)
+    return dict(
+        {
+            "name": name,
+            "arch": arch,
+            "types": weights,
+            "n_layer": 2,
+            "n_embd": 256,
+            "n_head": 4,
+            "n_kv": 2,
+            "head_dim": 64,
+            "n_ff": 512,
+            "tied": False,
+            "extra_tokens": 5,
+            "ctx": 2048,
+        },
+        **more
+    )
 
 
 MODELS = [
@@ -47,9 +86,33 @@ MODELS = [
     row("qwen2_f32", "qwen2", ["F32"], bias=True, n_embd=96, n_head=3, n_kv=1, head_dim=32, n_ff=128),
     row("qwen3", "qwen3", ["Q4_K", "Q6_K"], head_dim=128, n_head=4, n_kv=2, base=1000000.0, tied=True),
     row("qwen3_f32", "qwen3", ["F32"], n_embd=64, head_dim=128, n_head=2, n_kv=1, n_ff=96),
-    row("gemma3", "gemma3", ["Q5_0", "Q4_K", "Q8_0", "Q6_K"], n_layer=7, head_dim=256, n_head=2, n_kv=1, window=20, base=1000000.0, tied=True),
-    row("gemma3_f32", "gemma3", ["F32"], n_layer=7, n_embd=64, head_dim=32, n_head=4, n_kv=2, n_ff=128, window=9, period=3,
-        base=1000000.0, factor=8.0),
+    row(
+        "gemma3",
+        "gemma3",
+        ["Q5_0", "Q4_K", "Q8_0", "Q6_K"],
+        n_layer=7,
+        head_dim=256,
+        n_head=2,
+        n_kv=1,
+        window=20,
+        base=1000000.0,
+        tied=True,
+    ),
+    row(
+        "gemma3_f32",
+        "gemma3",
+        ["F32"],
+        n_layer=7,
+        n_embd=64,
+        head_dim=32,
+        n_head=4,
+        n_kv=2,
+        n_ff=128,
+        window=9,
+        period=3,
+        base=1000000.0,
+        factor=8.0,
+    ),
     row("gemma3_no_window", "gemma3", ["BF16"], n_embd=64, head_dim=64, n_head=2, n_kv=1, n_ff=96, tied=True),
 ]
 
@@ -88,30 +151,46 @@ def bpe_vocabulary(n_extra):
     letters = byte_letters()
     tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] + [letters[b] for b in range(256)]
     types = [3, 3, 3] + [1] * 256
-    pairs = ["t h", "i n", "a n", "e r", "o n", "th e", "in g", "an d", "r e", "a t", "e n", "o r", "i s", "i t", "a l", "e s", "o u", "a r"]
+    pairs = "t h,i n,a n,e r,o n,th e,in g,an d,r e,a t,e n,o r,i s,i t,a l,e s,o u,a r".split(",")
     merges = pairs[:n_extra]
     tokens += [m.replace(" ", "") for m in merges]
     types += [1] * len(merges)
-    template = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
-                "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
-    keys = [kv("tokenizer.ggml.model", STRING, "gpt2"), kv("tokenizer.ggml.pre", STRING, "gpt-2"),
-            array("tokenizer.ggml.tokens", STRING, tokens), array("tokenizer.ggml.token_type", I32, types),
-            array("tokenizer.ggml.merges", STRING, merges), kv("tokenizer.ggml.bos_token_id", U32, 1),
-            kv("tokenizer.ggml.eos_token_id", U32, 2), kv("tokenizer.ggml.add_bos_token", BOOL, 0),
-            kv("tokenizer.chat_template", STRING, template)]
+    template = (
+        "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content']"
+        " + '<|im_end|>' + '\n'}}"
+        "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    )
+    keys = [
+        kv("tokenizer.ggml.model", STRING, "gpt2"),
+        kv("tokenizer.ggml.pre", STRING, "gpt-2"),
+        array("tokenizer.ggml.tokens", STRING, tokens),
+        array("tokenizer.ggml.token_type", I32, types),
+        array("tokenizer.ggml.merges", STRING, merges),
+        kv("tokenizer.ggml.bos_token_id", U32, 1),
+        kv("tokenizer.ggml.eos_token_id", U32, 2),
+        kv("tokenizer.ggml.add_bos_token", BOOL, 0),
+        kv("tokenizer.chat_template", STRING, template),
+    ]
     return keys, len(tokens)
 
 
 def spm_vocabulary(n_extra):
-    words = ["▁", "e", "t", "a", "o", "i", "n", "s", "▁t", "he", "▁the", "in", "er", "an", "▁a", "on", "re", "at"][:n_extra]
+    words = "▁ e t a o i n s ▁t he ▁the in er an ▁a on re at".split()[:n_extra]
     tokens = ["<unk>", "<s>", "</s>"] + ["<0x%02X>" % b for b in range(256)] + words
     types = [2, 3, 3] + [6] * 256 + [1] * len(words)
     scores = [0.0] * 259 + [-float(i) for i in range(len(words))]
-    keys = [kv("tokenizer.ggml.model", STRING, "llama"), kv("tokenizer.ggml.pre", STRING, "default"),
-            array("tokenizer.ggml.tokens", STRING, tokens), array("tokenizer.ggml.scores", F32, scores),
-            array("tokenizer.ggml.token_type", I32, types), kv("tokenizer.ggml.bos_token_id", U32, 1),
-            kv("tokenizer.ggml.eos_token_id", U32, 2), kv("tokenizer.ggml.unknown_token_id", U32, 0),
-            kv("tokenizer.ggml.add_bos_token", BOOL, 1), kv("tokenizer.ggml.add_space_prefix", BOOL, 0)]
+    keys = [
+        kv("tokenizer.ggml.model", STRING, "llama"),
+        kv("tokenizer.ggml.pre", STRING, "default"),
+        array("tokenizer.ggml.tokens", STRING, tokens),
+        array("tokenizer.ggml.scores", F32, scores),
+        array("tokenizer.ggml.token_type", I32, types),
+        kv("tokenizer.ggml.bos_token_id", U32, 1),
+        kv("tokenizer.ggml.eos_token_id", U32, 2),
+        kv("tokenizer.ggml.unknown_token_id", U32, 0),
+        kv("tokenizer.ggml.add_bos_token", BOOL, 1),
+        kv("tokenizer.ggml.add_space_prefix", BOOL, 0),
+    ]
     return keys, len(tokens)
 
 
@@ -121,8 +200,12 @@ class Writer:
         self.infos, self.data, self.end, self.n = [], [], 0, 0
 
     def add(self, name, dims, kind, data):
-        self.infos.append(string(name) + struct.pack("<I", len(dims)) + b"".join(struct.pack("<Q", d) for d in dims) +
-                          struct.pack("<IQ", kind, self.end))
+        self.infos.append(
+            string(name)
+            + struct.pack("<I", len(dims))
+            + b"".join(struct.pack("<Q", d) for d in dims)
+            + struct.pack("<IQ", kind, self.end)
+        )
         data += b"\0" * (-len(data) % 32)
         self.data.append(data)
         self.end += len(data)
@@ -137,7 +220,11 @@ class Writer:
         number = TYPE[kind]
         if kind in ("F32", "F16", "BF16"):
             values = (want * self.rng.standard_normal(n_in * n_out)).astype("<f4")
-            data = values if kind == "F32" else values.astype("<f2") if kind == "F16" else (values.view("<u4") >> 16).astype("<u2")
+            data = (
+                values
+                if kind == "F32"
+                else values.astype("<f2") if kind == "F16" else (values.view("<u4") >> 16).astype("<u2")
+            )
             self.add(name, [n_in, n_out], number, data.tobytes())
             return
         block, n_bytes, decode = reference.TYPES[number]
@@ -145,9 +232,9 @@ class Writer:
         at, min_at, ratio = SCALES[kind]
 
         def scale(d):
-            blocks[:, at:at + 2] = d.astype("<f2").view(np.uint8).reshape(-1, 2)
+            blocks[:, at : at + 2] = d.astype("<f2").view(np.uint8).reshape(-1, 2)
             if min_at is not None:
-                blocks[:, min_at:min_at + 2] = (ratio * d).astype("<f2").view(np.uint8).reshape(-1, 2)
+                blocks[:, min_at : min_at + 2] = (ratio * d).astype("<f2").view(np.uint8).reshape(-1, 2)
 
         scale(np.ones(len(blocks)))
         scale(want / np.sqrt(np.mean(decode(blocks) ** 2)) * self.rng.uniform(0.6, 1.4, len(blocks)))

@@ -10,12 +10,25 @@ alone. Two modes:
 
   reference.py MODEL --tokens 1,2,3 [--contract] [--out FILE]   raw little-endian f32, as `espalier logits`
 """
+
 import argparse
 import struct
 
 import numpy as np
 
-SCALARS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "<u1", 10: "<u8", 11: "<i8", 12: "<f8"}
+SCALARS = {
+    0: "<u1",
+    1: "<i1",
+    2: "<u2",
+    3: "<i2",
+    4: "<u4",
+    5: "<i4",
+    6: "<f4",
+    7: "<u1",
+    10: "<u8",
+    11: "<i8",
+    12: "<f8",
+}
 STRING, ARRAY = 8, 9
 
 
@@ -43,18 +56,18 @@ class Gguf:
         for name, dims, kind, offset in infos:
             block, size, _ = TYPES[kind]
             n = int(np.prod(dims)) // block * size
-            self.tensors[name] = (kind, dims, self.raw[start + offset:start + offset + n])
+            self.tensors[name] = (kind, dims, self.raw[start + offset : start + offset + n])
 
     def scalar(self, kind):
         dtype = np.dtype(SCALARS[kind])
-        value = np.frombuffer(self.raw[self.at:self.at + dtype.itemsize].tobytes(), dtype)[0]
+        value = np.frombuffer(self.raw[self.at : self.at + dtype.itemsize].tobytes(), dtype)[0]
         self.at += dtype.itemsize
         return value.item()
 
     def string(self):
         n = self.scalar(10)
         self.at += n
-        return self.raw[self.at - n:self.at].tobytes().decode("utf-8", "replace")
+        return self.raw[self.at - n : self.at].tobytes().decode("utf-8", "replace")
 
     def value(self, kind):
         if kind == STRING:
@@ -66,7 +79,7 @@ class Gguf:
             return [self.string() for _ in range(n)]
         dtype = np.dtype(SCALARS[item])
         self.at += n * dtype.itemsize
-        return np.frombuffer(self.raw[self.at - n * dtype.itemsize:self.at].tobytes(), dtype)
+        return np.frombuffer(self.raw[self.at - n * dtype.itemsize : self.at].tobytes(), dtype)
 
     def matrix(self, name, first=0, n=None):
         """Rows first … first + n of a tensor as float64 [n, n_in]; a vector is one row."""
@@ -75,7 +88,7 @@ class Gguf:
         rows = int(np.prod(dims[1:]))
         row_bytes = dims[0] // block * size
         n = rows - first if n is None else min(n, rows - first)
-        part = np.ascontiguousarray(data[first * row_bytes:(first + n) * row_bytes]).reshape(-1, size)
+        part = np.ascontiguousarray(data[first * row_bytes : (first + n) * row_bytes]).reshape(-1, size)
         return decode(part).reshape(n, dims[0])
 
 
@@ -91,7 +104,7 @@ def bf16(b):
 
 
 def half(b, at):
-    return np.ascontiguousarray(b[:, at:at + 2]).view("<f2").astype(np.float64)  # [n, 1]
+    return np.ascontiguousarray(b[:, at : at + 2]).view("<f2").astype(np.float64)  # [n, 1]
 
 
 def low_high(q):
@@ -101,7 +114,7 @@ def low_high(q):
 
 def bits32(b, at):
     """The 32 bits of a little-endian word, [n, 32]."""
-    return np.unpackbits(np.ascontiguousarray(b[:, at:at + 4]), axis=1, bitorder="little").astype(np.float64)
+    return np.unpackbits(np.ascontiguousarray(b[:, at : at + 4]), axis=1, bitorder="little").astype(np.float64)
 
 
 def q4_0(b):
@@ -187,9 +200,19 @@ def q6_k(b):
 
 
 TYPES = {
-    0: (1, 4, plain("<f4")), 1: (1, 2, plain("<f2")), 30: (1, 2, bf16), 2: (32, 18, q4_0), 3: (32, 20, q4_1),
-    6: (32, 22, q5_0), 7: (32, 24, q5_1), 8: (32, 34, q8_0), 10: (256, 84, q2_k), 11: (256, 110, q3_k),
-    12: (256, 144, q4_k), 13: (256, 176, q5_k), 14: (256, 210, q6_k),
+    0: (1, 4, plain("<f4")),
+    1: (1, 2, plain("<f2")),
+    30: (1, 2, bf16),
+    2: (32, 18, q4_0),
+    3: (32, 20, q4_1),
+    6: (32, 22, q5_0),
+    7: (32, 24, q5_1),
+    8: (32, 34, q8_0),
+    10: (256, 84, q2_k),
+    11: (256, 110, q3_k),
+    12: (256, 144, q4_k),
+    13: (256, 176, q5_k),
+    14: (256, 210, q6_k),
 }
 FLOATS = (0, 1, 30)
 
@@ -205,7 +228,7 @@ def silu(x):
 
 
 def gelu_tanh(x):
-    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3)))
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
 def quantise_8bit(x):
@@ -228,7 +251,11 @@ class Model:
             assert value is not None, name
             return value
 
-        self.n_layer, self.n_embd, self.n_head = key("block_count"), key("embedding_length"), key("attention.head_count")
+        self.n_layer, self.n_embd, self.n_head = (
+            key("block_count"),
+            key("embedding_length"),
+            key("attention.head_count"),
+        )
         self.n_kv = key("attention.head_count_kv", self.n_head)
         self.head_dim = key("attention.key_length", self.n_embd // self.n_head)
         self.n_rot = key("rope.dimension_count", self.head_dim)
@@ -239,7 +266,7 @@ class Model:
         self.window = key("attention.sliding_window", 0) if self.gemma else 0
         self.period = key("attention.sliding_window_pattern", 6)
         self.adjacent = self.arch == "llama"  # rope pairs (2i, 2i+1); the others (i, i + n/2)
-        self.scale = self.head_dim ** -0.5
+        self.scale = self.head_dim**-0.5
         self.head = "output.weight" if "output.weight" in self.file.tensors else "token_embd.weight"
         self.n_vocab = self.file.tensors["token_embd.weight"][1][1]
 
@@ -283,7 +310,9 @@ class Model:
         pos = np.arange(n)
         q, k = self.rope(q, pos, windowed), self.rope(k, pos, windowed)
         if self.contract:
-            k, v = k.astype(np.float32).astype(np.float16).astype(np.float64), v.astype(np.float32).astype(np.float16).astype(np.float64)
+            k, v = k.astype(np.float32).astype(np.float16).astype(np.float64), v.astype(np.float32).astype(
+                np.float16
+            ).astype(np.float64)
         back = pos[:, None] - pos[None, :]
         visible = (back >= 0) & ((back < self.window) | (not windowed))
         out = np.empty((n, self.n_head, self.head_dim))
@@ -297,7 +326,9 @@ class Model:
     def feed_forward(self, x, layer):
         p = "blk.%d." % layer
         act = gelu_tanh if self.gemma else silu
-        return self.linear(act(self.linear(x, p + "ffn_gate.weight")) * self.linear(x, p + "ffn_up.weight"), p + "ffn_down.weight")
+        return self.linear(
+            act(self.linear(x, p + "ffn_gate.weight")) * self.linear(x, p + "ffn_up.weight"), p + "ffn_down.weight"
+        )
 
     def after(self, y, name):
         weight = self.vector(name)

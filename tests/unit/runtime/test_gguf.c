@@ -1,88 +1,11 @@
 /* GGUF files: every file of shared/data/gguf is taken or refused as cases.json says; values and tables
- * built here by hand come back exactly; split files; the nth allocation fails. */
-#include <fcntl.h>
-#include <math.h>
-#include <sys/stat.h>
-
-#include "kernels/types.h"
+ * built here by hand come back exactly; split files; the nth allocation fails.
+ */
 #include "runtime/base/json.h"
 #include "runtime/base/utf8.h"
 #include "runtime/gguf_parts.h"
 #include "tests/esptest.h"
-
-/* ---- A writer of small files ------------------------------------------------------------------- */
-
-static char dir[256];
-static struct esp_buf out;
-
-static void put(const void *data, size_t n)
-{
-    esp_buf_add(&out, data, n);
-}
-static void put_u32(uint32_t v)
-{
-    put(&v, sizeof v);
-}
-static void put_u64(uint64_t v)
-{
-    put(&v, sizeof v);
-}
-static void put_str(const char *s)
-{
-    put_u64(strlen(s));
-    put(s, strlen(s));
-}
-static void begin(uint64_t n_tensors, uint64_t n_kvs)
-{
-    esp_buf_finish(&out);
-    esp_buf_init(&out, ESP_TAG_MISC, 1 << 24);
-    put("GGUF", 4);
-    put_u32(3);
-    put_u64(n_tensors);
-    put_u64(n_kvs);
-}
-static void put_kv(const char *key, uint32_t type, uint64_t value, size_t n_bytes)
-{
-    put_str(key);
-    put_u32(type);
-    put(&value, n_bytes);
-}
-static void put_tensor(const char *name, uint64_t n, uint64_t offset)
-{
-    put_str(name);
-    put_u32(1);
-    put_u64(n);
-    put_u32(ESP_TYPE_F32);
-    put_u64(offset);
-}
-static void pad(void)
-{
-    while (out.n % 32 != 0) {
-        esp_buf_char(&out, 0);
-    }
-}
-static const char *save(const char *name)
-{
-    static char path[512];
-    if (dir[0] == '\0') {
-        snprintf(dir, sizeof dir, "/tmp/esp_gguf_XXXXXX");
-        if (mkdtemp(dir) == NULL) {
-            return NULL;
-        }
-    }
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "wb");
-    if (f == NULL || fwrite(out.data, 1, out.n, f) != out.n || fclose(f) != 0) {
-        return NULL;
-    }
-    return path;
-}
-static void drop(const char *name)
-{
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    unlink(path);
-}
+#include "tests/unit/runtime/gguf_writer.h"
 
 static esp_status open_close(const char *path, struct esp_err *err)
 {
@@ -129,7 +52,7 @@ static void test_shared_cases(void)
     esp_buf_finish(&text);
 }
 
-static void test_values(void)
+static struct esp_gguf *open_values(void)
 {
     begin(0, 9);
     put_kv("i8", ESP_GGUF_I8, (uint8_t)-5, 1);
@@ -150,12 +73,17 @@ static void test_values(void)
     put_u32(ESP_GGUF_STRING);
     put_str("text");
     struct esp_gguf *g = NULL;
+    esp_gguf_open(save("v.gguf"), &g, NULL);
+    drop("v.gguf");
+    return g;
+}
+
+static void test_integers(void)
+{
+    struct esp_gguf *g = open_values();
+    REQUIRE(g != NULL);
     struct esp_err err;
-    REQUIRE(esp_gguf_open(save("v.gguf"), &g, &err) == ESP_OK, "%s", err.message);
     uint32_t u = 5;
-    float x = 0;
-    bool b = false;
-    struct esp_gguf_string s = {0};
     CHECK(esp_gguf_get_u32(g, "i8", 1, &u, &err) == ESP_EINVAL && u == 5 && strcmp(err.place, "i8") == 0);
     CHECK(esp_gguf_get_u32(g, "u64", 1, &u, &err) == ESP_EINVAL && u == 5);
     CHECK(esp_gguf_get_u32(g, "bool", 1, &u, &err) == ESP_EINVAL && u == 5);
@@ -163,6 +91,19 @@ static void test_values(void)
     CHECK(esp_gguf_get_u32(g, "u64_small", 1, &u, &err) == ESP_OK && u == 77);
     CHECK(esp_gguf_get_u32(g, "i64", 1, &u, &err) == ESP_OK && u == 123456);
     CHECK(esp_gguf_get_u32(g, "absent", 9, &u, &err) == ESP_OK && u == 9);
+    CHECK(esp_gguf_array_int(esp_gguf_find(g, "i8"), 0) == -5);
+    CHECK(esp_gguf_array_int(esp_gguf_find(g, "i16"), 0) == -300);
+    esp_gguf_close(g);
+}
+
+static void test_other_values(void)
+{
+    struct esp_gguf *g = open_values();
+    REQUIRE(g != NULL);
+    struct esp_err err;
+    float x = 0;
+    bool b = false;
+    struct esp_gguf_string s = {0};
     CHECK(esp_gguf_get_f32(g, "f32", 0, &x, &err) == ESP_OK && x == 0.1f);
     CHECK(esp_gguf_get_f32(g, "f64", 0, &x, &err) == ESP_EINVAL && x == 0.1f);
     CHECK(esp_gguf_get_f32(g, "i64", 0, &x, &err) == ESP_EINVAL);
@@ -171,9 +112,7 @@ static void test_values(void)
     CHECK(esp_gguf_get_string(g, "s", &s, &err) == ESP_OK && s.n_bytes == 4 && memcmp(s.data, "text", 4) == 0);
     CHECK(esp_gguf_get_string(g, "absent", &s, &err) == ESP_OK && s.data == NULL && s.n_bytes == 0);
     CHECK(esp_gguf_get_string(g, "bool", &s, &err) == ESP_EINVAL);
-    CHECK(esp_gguf_array_int(esp_gguf_find(g, "i8"), 0) == -5 && esp_gguf_array_int(esp_gguf_find(g, "i16"), 0) == -300);
     esp_gguf_close(g);
-    drop("v.gguf");
 }
 
 static void test_describe(void)
@@ -323,13 +262,15 @@ static void test_hostile_recipes(void)
     for (int idx = 0; idx < 12; idx++) {
         put_u64(1);
     }
-    CHECK(open_close(save("h.gguf"), &err) == ESP_EINVAL && strstr(err.message, "dimensions") != NULL, "%s", err.message);
+    CHECK(open_close(save("h.gguf"), &err) == ESP_EINVAL, "%s", err.message);
+    CHECK(strstr(err.message, "dimensions") != NULL, "%s", err.message);
     begin(0, 1);
     put_str("general.name");
     put_u32(ESP_GGUF_STRING);
     put_u64(UINT64_MAX);
     put("x", 1);
-    CHECK(open_close(save("h.gguf"), &err) == ESP_EINVAL && strcmp(err.place, "general.name") == 0, "%s", err.message);
+    CHECK(open_close(save("h.gguf"), &err) == ESP_EINVAL, "%s", err.message);
+    CHECK(strcmp(err.place, "general.name") == 0, "%s", err.message);
     static const struct {
         uint32_t item_type;
         uint64_t n;
@@ -360,9 +301,8 @@ static void test_hostile_recipes(void)
     }
     CHECK(open_close("/", &err) == ESP_EIO && open_close("/nonexistent/x.gguf", &err) == ESP_EIO);
     drop("h.gguf");
-    rmdir(dir);
-    esp_buf_finish(&out);
+    finish_writer();
 }
 
-ESP_TEST_MAIN(T(test_shared_cases), T(test_values), T(test_describe), T(test_split), T(test_alloc_faults),
-              T(test_hostile_recipes))
+ESP_TEST_MAIN(T(test_shared_cases), T(test_integers), T(test_other_values), T(test_describe), T(test_split),
+              T(test_alloc_faults), T(test_hostile_recipes))
