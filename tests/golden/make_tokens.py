@@ -5,7 +5,7 @@ Usage: python3 make_tokens.py OUT MODEL.gguf...        needs the Python package 
 
 The file in this folder was made on 2026-12-01 with llama-cpp-python 0.3.36 from SmolLM2-135M-Instruct.Q4_1.gguf and
 gemma-3-270m-Q4_K_M.gguf. The texts are this project's own. No BOS or EOS is added. Left out: "</s>" in gemma3's
-vocabulary, a user-defined token (HTML) in the file and for its own tokenizer, which llama.cpp takes for a control token.
+vocabulary, a user-defined token (HTML) in the file and for its own tokenizer, a control token for llama.cpp.
 """
 import json
 import sys
@@ -34,7 +34,8 @@ TEXTS = [
     "\u041f\u0440\u0438\u0432\u0435\u0442, \u043c\u0438\u0440!",
     "\u0645\u0631\u062d\u0628\u0627 \u0628\u0627\u0644\u0639\u0627\u0644\u0645",
     "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd",
-    "\ud83e\udd37\ud83c\udffd\u200d\u2640\ufe0f \ud83d\ude80\ud83d\ude80 \ud83d\udc68\u200d\ud83d\udc69\u200d\ud83d\udc67",
+    "\ud83e\udd37\ud83c\udffd\u200d\u2640\ufe0f \ud83d\ude80\ud83d\ude80 \ud83d\udc68\u200d\ud83d\udc69"
+    "\u200d\ud83d\udc67",
     "def f(x):\n    return x ** 2  # comment\n",
     "{\"category\": \"billing\", \"priority\": 2}",
     "<table><tr><td>x</td></tr></table>",
@@ -55,10 +56,12 @@ TEXTS = [
     "\ud835\udc9c\ud835\udcc1\ud835\udcc5\ud835\udcbd\ud835\udcb6 \ud800\udf48",
     "\u017f '\u017f K\u212a",
     "\u180emongolian\u180esep",
-    "The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. ",
+    "The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quic"
+    "k brown fox jumps over the lazy dog. ",
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     "1234567890123456789012345678901234567890",
-    "\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d",
+    "\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d"
+    "\u4e2d\u4e2d\u4e2d\u4e2d",
     "<0x41> <0xFF>",
     "it''s ''s 'S 'll'",
 ]

@@ -250,7 +250,8 @@ static void run_long(const struct esp_tokenizer *tok, const char *name, bool exa
 
 static void test_long_texts(void)
 {
-    static const char *const vocabs[] = {"ggml-vocab-gpt-2.gguf", "ggml-vocab-llama-spm.gguf", "ggml-vocab-bert-bge.gguf"};
+    static const char *const vocabs[] = {"ggml-vocab-gpt-2.gguf", "ggml-vocab-llama-spm.gguf",
+                                         "ggml-vocab-bert-bge.gguf"};
     static const char *const models[] = {"SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-Q4_K_M.gguf"};
     for (size_t idx = 0; idx < 5; idx++) {
         char name[128];
