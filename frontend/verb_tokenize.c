@@ -142,7 +142,7 @@ int esp_verb_tokenize(const struct esp_options *options)
     struct esp_err err = {0};
     esp_vocab *vocab = NULL;
     if (esp_vocab_open(path, &vocab, &err) != ESP_OK) {
-        fprintf(stderr, "espalier tokenize: %s: %s\n", path, err.message);
+        fprintf(stderr, "espalier tokenize: %s\n", err.message);
         return ESP_EXIT_FAILED;
     }
     struct work work = {.vocab = vocab};
