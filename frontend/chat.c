@@ -41,7 +41,8 @@ esp_status esp_chat_open(const esp_vocab *vocab, const char *template_text, stru
             return esp_fail(err, status, "chat template: %.400s", detail.message);
         }
         if (status != ESP_OK) {
-            esp_fail(&chat->reason, ESP_EUNSUPPORTED, "the model's chat template cannot be used: %.400s", detail.message);
+            esp_fail(&chat->reason, ESP_EUNSUPPORTED, "the model's chat template cannot be used: %.400s",
+                     detail.message);
         }
         chat->knows_developer = strstr(text, "developer") != NULL;
     }
@@ -91,7 +92,8 @@ static esp_status join_parts(const json_t *parts, size_t message_idx, json_t **r
         const char *type = json_string_value(json_object_get(part, "type"));
         const json_t *piece = json_object_get(part, "text");
         if (type == NULL || strcmp(type, "text") != 0) {
-            status = refuse(err, "only parts of type text are supported", "messages[%zu].content[%zu].type", message_idx, idx);
+            status = refuse(err, "only parts of type text are supported", "messages[%zu].content[%zu].type",
+                            message_idx, idx);
         } else if (!json_is_string(piece)) {
             status = refuse(err, "a string is needed", "messages[%zu].content[%zu].text", message_idx, idx);
         } else {
@@ -107,7 +109,8 @@ static esp_status join_parts(const json_t *parts, size_t message_idx, json_t **r
     return joined != NULL ? ESP_OK : esp_fail(err, ESP_ENOMEM, "out of memory");
 }
 
-static esp_status read_content(const json_t *message, const char *role, size_t idx, json_t **ret_text, struct esp_err *err)
+static esp_status read_content(const json_t *message, const char *role, size_t idx, json_t **ret_text,
+                               struct esp_err *err)
 {
     const json_t *content = json_object_get(message, "content");
     if (json_is_array(content)) {
@@ -136,7 +139,8 @@ static bool is_role(const char *role)
 }
 
 /* One message as the template shall see it, appended to the list. */
-static esp_status add_message(const struct esp_chat *chat, json_t *list, const json_t *message, size_t idx, struct esp_err *err)
+static esp_status add_message(const struct esp_chat *chat, json_t *list, const json_t *message, size_t idx,
+                              struct esp_err *err)
 {
     if (!json_is_object(message)) {
         return refuse(err, "an object is needed", "messages[%zu]", idx, 0);
@@ -179,12 +183,14 @@ static esp_status add_kwargs(const json_t *request, json_t *context, struct esp_
         esp_err_place(err, "chat_template_kwargs");
         return ESP_EINVAL;
     }
-    static const char *const reserved[] = {"messages",  "tools",     "documents", "add_generation_prompt", "bos_token",
-                                           "eos_token", "pad_token", "unk_token", "raise_exception",       "strftime_now",
-                                           "namespace", "range",     "dict"};
+    static const char *const reserved[] = {
+        "messages",  "tools",     "documents", "add_generation_prompt", "bos_token",
+        "eos_token", "pad_token", "unk_token", "raise_exception",       "strftime_now",
+        "namespace", "range",     "dict"};
     const char *key;
     json_t *value;
-    json_object_foreach(kwargs, key, value) {
+    json_object_foreach(kwargs, key, value)
+    {
         for (size_t idx = 0; idx < sizeof reserved / sizeof reserved[0]; idx++) {
             if (strcmp(key, reserved[idx]) == 0) {
                 esp_fail(err, ESP_EINVAL, "chat_template_kwargs: %s cannot be replaced", key);

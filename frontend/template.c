@@ -31,7 +31,8 @@ esp_status esp_template_compile(const char *text, size_t n_bytes, struct esp_tem
     struct esp_err local;
     err = err != NULL ? err : &local;
     if (n_bytes > ESP_TEMPLATE_BYTES_MAX) {
-        return esp_fail(err, ESP_ELIMIT, "the template has %zu bytes; the limit is %u", n_bytes, ESP_TEMPLATE_BYTES_MAX);
+        return esp_fail(err, ESP_ELIMIT, "the template has %zu bytes; the limit is %u", n_bytes,
+                        ESP_TEMPLATE_BYTES_MAX);
     }
     size_t valid = esp_utf8_valid(text, n_bytes);
     if (valid < n_bytes) {
@@ -105,7 +106,8 @@ esp_status esp_template_render(const struct esp_template *tmpl, const json_t *co
 {
     struct esp_err local;
     struct tpl_out out = {0};
-    struct tpl_run run = {.tmpl = tmpl, .err = err != NULL ? err : &local, .context = context, .out = &out, .now_s = now_s, .line = 1};
+    struct tpl_run run = {
+        .tmpl = tmpl, .err = err != NULL ? err : &local, .context = context, .out = &out, .now_s = now_s, .line = 1};
     run.err->code = ESP_OK;
     esp_arena_init(&run.arena, ESP_TAG_MISC, TPL_RUN_BYTES_MAX);
     run.globals = esp_tpl_alloc(&run, tmpl->n_symbols, sizeof *run.globals);

@@ -43,8 +43,8 @@ static bool loop_neighbour(struct tpl_run *run, const struct tpl_value *owner, c
 }
 
 /* Attributes of the variable loop. *ret_found is false for a name that is none. */
-static bool loop_attr(struct tpl_run *run, const struct tpl_value *owner, const struct tpl_str *name, struct tpl_value *ret,
-                      bool *ret_found)
+static bool loop_attr(struct tpl_run *run, const struct tpl_value *owner, const struct tpl_str *name,
+                      struct tpl_value *ret, bool *ret_found)
 {
     const struct tpl_loop *loop = owner->loop;
     int64_t idx = (int64_t)loop->idx, n = (int64_t)loop->items->n;
@@ -75,8 +75,8 @@ static bool loop_attr(struct tpl_run *run, const struct tpl_value *owner, const 
     return true;
 }
 
-static bool macro_attr(struct tpl_run *run, const struct tpl_value *owner, const struct tpl_str *name, struct tpl_value *ret,
-                       bool *ret_found)
+static bool macro_attr(struct tpl_run *run, const struct tpl_value *owner, const struct tpl_str *name,
+                       struct tpl_value *ret, bool *ret_found)
 {
     const struct tpl_node *node = owner->macro->node;
     *ret_found = true;
@@ -103,8 +103,8 @@ static bool macro_attr(struct tpl_run *run, const struct tpl_value *owner, const
 }
 
 /* Python's getattr. */
-static bool python_attr(struct tpl_run *run, const struct tpl_value *owner, const struct tpl_str *name, struct tpl_value *ret,
-                        bool *ret_found)
+static bool python_attr(struct tpl_run *run, const struct tpl_value *owner, const struct tpl_str *name,
+                        struct tpl_value *ret, bool *ret_found)
 {
     *ret_found = true;
     if (owner->kind == TPL_NAMESPACE) {
@@ -134,8 +134,8 @@ static bool python_attr(struct tpl_run *run, const struct tpl_value *owner, cons
 }
 
 /* Python's obj[key]; *ret_found is false where Python raises a lookup or type error. */
-static bool python_item(struct tpl_run *run, const struct tpl_value *owner, const struct tpl_value *key, struct tpl_value *ret,
-                        bool *ret_found)
+static bool python_item(struct tpl_run *run, const struct tpl_value *owner, const struct tpl_value *key,
+                        struct tpl_value *ret, bool *ret_found)
 {
     int64_t idx;
     *ret_found = false;
@@ -187,7 +187,8 @@ bool esp_tpl_attr(struct tpl_run *run, const struct tpl_value *owner, const stru
     return found || missing(run, owner, name, false, ret);
 }
 
-bool esp_tpl_item(struct tpl_run *run, const struct tpl_value *owner, const struct tpl_value *key, struct tpl_value *ret)
+bool esp_tpl_item(struct tpl_run *run, const struct tpl_value *owner, const struct tpl_value *key,
+                  struct tpl_value *ret)
 {
     bool found = false;
     if (owner->kind == TPL_UNDEF) {
@@ -253,7 +254,8 @@ static bool resolve_slice(struct tpl_run *run, const struct tpl_value bounds[3],
     return true;
 }
 
-static bool slice_str(struct tpl_run *run, const struct tpl_str *str, const struct tpl_value bounds[3], struct tpl_value *ret)
+static bool slice_str(struct tpl_run *run, const struct tpl_str *str, const struct tpl_value bounds[3],
+                      struct tpl_value *ret)
 {
     struct slice slice;
     size_t n = esp_tpl_str_count(str);
@@ -286,7 +288,8 @@ static bool slice_str(struct tpl_run *run, const struct tpl_str *str, const stru
     return esp_tpl_out_value(run, &out, ret);
 }
 
-bool esp_tpl_slice(struct tpl_run *run, const struct tpl_value *owner, const struct tpl_value bounds[3], struct tpl_value *ret)
+bool esp_tpl_slice(struct tpl_run *run, const struct tpl_value *owner, const struct tpl_value bounds[3],
+                   struct tpl_value *ret)
 {
     struct slice slice;
     struct tpl_value list;

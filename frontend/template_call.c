@@ -104,7 +104,8 @@ static bool bind(struct tpl_run *run, const struct tpl_builtin *builtin, struct 
     const struct tpl_args *args = call->args;
     size_t n_params = (size_t)param_index(builtin->params, NULL);
     if (args->n > n_params) {
-        return esp_tpl_fail(run, ESP_EINVAL, "%s takes at most %zu arguments (%zu given)", builtin->name, n_params, args->n);
+        return esp_tpl_fail(run, ESP_EINVAL, "%s takes at most %zu arguments (%zu given)", builtin->name, n_params,
+                            args->n);
     }
     for (size_t idx = 0; idx < args->n; idx++) {
         call->arg[idx] = args->list[idx];
@@ -129,10 +130,12 @@ bool esp_tpl_invoke(struct tpl_run *run, const struct tpl_builtin *builtin, cons
 {
     struct tpl_call call = {.self = *self, .args = args};
     run->n_steps++;
-    return esp_tpl_charge(run, 0) && (builtin->params == NULL || bind(run, builtin, &call)) && builtin->run(run, &call, ret);
+    return esp_tpl_charge(run, 0) && (builtin->params == NULL || bind(run, builtin, &call)) &&
+           builtin->run(run, &call, ret);
 }
 
-bool esp_tpl_call(struct tpl_run *run, const struct tpl_value *callee, const struct tpl_args *args, struct tpl_value *ret)
+bool esp_tpl_call(struct tpl_run *run, const struct tpl_value *callee, const struct tpl_args *args,
+                  struct tpl_value *ret)
 {
     switch (callee->kind) {
     case TPL_METHOD: return esp_tpl_invoke(run, callee->method->function, &callee->method->self, args, ret);
@@ -182,7 +185,8 @@ bool esp_tpl_eval_call_with(struct tpl_run *run, const struct tpl_node *node, co
     return esp_tpl_call(run, &callee, &args, ret);
 }
 
-static bool apply(struct tpl_run *run, const struct tpl_node *node, const struct tpl_value *target, struct tpl_value *ret)
+static bool apply(struct tpl_run *run, const struct tpl_node *node, const struct tpl_value *target,
+                  struct tpl_value *ret)
 {
     struct tpl_args args;
     if (node->builtin == NULL) {

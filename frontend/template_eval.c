@@ -29,8 +29,8 @@ bool esp_tpl_undefined(struct tpl_run *run, const struct tpl_value *value)
     const struct tpl_undef *undef = value->undef;
     int n = (int)(undef->name->n < 100 ? undef->name->n : 100);
     if (undef->unsafe) {
-        return esp_tpl_fail(run, ESP_EINVAL, "access to attribute '%.*s' of '%s' object is unsafe", n, undef->name->data,
-                            undef->owner);
+        return esp_tpl_fail(run, ESP_EINVAL, "access to attribute '%.*s' of '%s' object is unsafe", n,
+                            undef->name->data, undef->owner);
     }
     if (undef->owner == NULL) {
         return esp_tpl_fail(run, ESP_EINVAL, "'%.*s' is undefined", n, undef->name->data);
@@ -43,7 +43,8 @@ void *esp_tpl_alloc(struct tpl_run *run, size_t n, size_t size)
     void *ptr = esp_arena_alloc(&run->arena, n == 0 ? 1 : n, size);
     if (ptr == NULL) {
         bool full = run->arena.used_bytes > TPL_RUN_BYTES_MAX / 2 || (size > 0 && n > TPL_RUN_BYTES_MAX / size / 2);
-        esp_tpl_fail(run, full ? ESP_ELIMIT : ESP_ENOMEM, full ? "the template needs too much memory" : "out of memory");
+        esp_tpl_fail(run, full ? ESP_ELIMIT : ESP_ENOMEM,
+                     full ? "the template needs too much memory" : "out of memory");
     }
     return ptr;
 }
@@ -76,8 +77,8 @@ static bool type_error(struct tpl_run *run, enum tpl_op op, const struct tpl_val
     if (a->kind == TPL_UNDEF || b->kind == TPL_UNDEF) {
         return esp_tpl_undefined(run, a->kind == TPL_UNDEF ? a : b);
     }
-    return esp_tpl_fail(run, ESP_EINVAL, "unsupported operand type(s) for %s: '%s' and '%s'", names[op], esp_tpl_type(a),
-                        esp_tpl_type(b));
+    return esp_tpl_fail(run, ESP_EINVAL, "unsupported operand type(s) for %s: '%s' and '%s'", names[op],
+                        esp_tpl_type(a), esp_tpl_type(b));
 }
 
 static bool power(struct tpl_run *run, int64_t base, int64_t exponent, struct tpl_value *ret)
@@ -144,9 +145,7 @@ static bool real_arithmetic(struct tpl_run *run, enum tpl_op op, double a, doubl
     case TPL_DIV: result = a / b; break;
     case TPL_FLOORDIV: result = floor(a / b); break;
     case TPL_POW: result = pow(a, b); break;
-    default:
-        result = fmod(a, b);
-        result += result != 0 && (result < 0) != (b < 0) ? b : 0;
+    default: result = fmod(a, b); result += result != 0 && (result < 0) != (b < 0) ? b : 0;
     }
     *ret = esp_tpl_real(result);
     return true;
@@ -338,7 +337,8 @@ static bool eval_concat(struct tpl_run *run, const struct tpl_node *node, struct
     return esp_tpl_out_value(run, &out, ret);
 }
 
-static bool compare(struct tpl_run *run, enum tpl_op op, const struct tpl_value *a, const struct tpl_value *b, bool *ret)
+static bool compare(struct tpl_run *run, enum tpl_op op, const struct tpl_value *a, const struct tpl_value *b,
+                    bool *ret)
 {
     static const char *const names[] = {[TPL_LT] = "<", [TPL_LE] = "<=", [TPL_GT] = ">", [TPL_GE] = ">="};
     int order;
@@ -432,12 +432,14 @@ static bool eval_item(struct tpl_run *run, const struct tpl_node *node, struct t
 }
 
 typedef bool evaluator(struct tpl_run *run, const struct tpl_node *node, struct tpl_value *ret);
-static bool (*const evaluators[TPL_N_KINDS])(struct tpl_run *run, const struct tpl_node *node, struct tpl_value *ret) = {
-    [TPL_N_CONST] = eval_const,   [TPL_N_NAME] = eval_name,       [TPL_N_LIST] = eval_list, [TPL_N_TUPLE] = eval_list,
-    [TPL_N_DICT] = eval_dict,     [TPL_N_NEG] = eval_sign,        [TPL_N_POS] = eval_sign,  [TPL_N_NOT] = eval_not,
-    [TPL_N_AND] = eval_logic,     [TPL_N_OR] = eval_logic,        [TPL_N_BINARY] = eval_binary,
-    [TPL_N_CONCAT] = eval_concat, [TPL_N_COMPARE] = eval_compare, [TPL_N_COND] = eval_cond, [TPL_N_ATTR] = eval_attr,
-    [TPL_N_ITEM] = eval_item,     [TPL_N_CALL] = esp_tpl_eval_call, [TPL_N_FILTER] = esp_tpl_eval_filter,
+static bool (*const evaluators[TPL_N_KINDS])(struct tpl_run *run, const struct tpl_node *node,
+                                             struct tpl_value *ret) = {
+    [TPL_N_CONST] = eval_const,       [TPL_N_NAME] = eval_name,         [TPL_N_LIST] = eval_list,
+    [TPL_N_TUPLE] = eval_list,        [TPL_N_DICT] = eval_dict,         [TPL_N_NEG] = eval_sign,
+    [TPL_N_POS] = eval_sign,          [TPL_N_NOT] = eval_not,           [TPL_N_AND] = eval_logic,
+    [TPL_N_OR] = eval_logic,          [TPL_N_BINARY] = eval_binary,     [TPL_N_CONCAT] = eval_concat,
+    [TPL_N_COMPARE] = eval_compare,   [TPL_N_COND] = eval_cond,         [TPL_N_ATTR] = eval_attr,
+    [TPL_N_ITEM] = eval_item,         [TPL_N_CALL] = esp_tpl_eval_call, [TPL_N_FILTER] = esp_tpl_eval_filter,
     [TPL_N_TEST] = esp_tpl_eval_test,
 };
 

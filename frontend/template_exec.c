@@ -109,8 +109,9 @@ static bool assign_target(struct tpl_run *run, const struct tpl_node *target, co
         if (!esp_tpl_eval(run, target->a, &owner)) {
             return false;
         }
-        return owner.kind == TPL_NAMESPACE ? esp_tpl_dict_put(run, owner.dict, &key, value)
-                                           : esp_tpl_fail(run, ESP_EINVAL, "cannot assign attribute on non-namespace object");
+        return owner.kind == TPL_NAMESPACE
+                   ? esp_tpl_dict_put(run, owner.dict, &key, value)
+                   : esp_tpl_fail(run, ESP_EINVAL, "cannot assign attribute on non-namespace object");
     }
     struct tpl_list *items;
     size_t n = 0, idx = 0;
@@ -165,7 +166,8 @@ static enum flow exec_filtered(struct tpl_run *run, const struct tpl_node *node)
 {
     struct tpl_value text;
     enum flow flow = capture_scoped(run, node->c, &text);
-    bool ok = flow != FLOW_FAIL && esp_tpl_eval_filters(run, node->b, &text, &text) && esp_tpl_print(run, run->out, &text);
+    bool ok =
+        flow != FLOW_FAIL && esp_tpl_eval_filters(run, node->b, &text, &text) && esp_tpl_print(run, run->out, &text);
     return ok ? flow : FLOW_FAIL;
 }
 
@@ -261,8 +263,8 @@ bool esp_tpl_call_macro(struct tpl_run *run, const struct tpl_macro *macro, cons
         return esp_tpl_fail(run, ESP_ELIMIT, "macros call each other more than %u deep", ESP_RENDER_DEPTH_MAX);
     }
     run->n_calls++;
-    bool ok = push_scope(run, macro->scope) && bind_params(run, macro->node, args) && bind_rest(run, macro->node, args) &&
-              capture(run, macro->node->c, ret) != FLOW_FAIL;
+    bool ok = push_scope(run, macro->scope) && bind_params(run, macro->node, args) &&
+              bind_rest(run, macro->node, args) && capture(run, macro->node->c, ret) != FLOW_FAIL;
     run->n_calls--;
     run->scope = outer;
     return ok;
@@ -342,7 +344,8 @@ static enum flow exec_for_over(struct tpl_run *run, const struct tpl_node *node,
 {
     struct tpl_list *items;
     struct tpl_loop *loop = esp_tpl_alloc(run, 1, sizeof *loop);
-    if (loop == NULL || !esp_tpl_items(run, iterable, &items) || (node->e != NULL && !filter_items(run, node, &items))) {
+    if (loop == NULL || !esp_tpl_items(run, iterable, &items) ||
+        (node->e != NULL && !filter_items(run, node, &items))) {
         return FLOW_FAIL;
     }
     *loop = (struct tpl_loop){.node = node, .scope = scope, .items = items, .level = level};
@@ -454,10 +457,18 @@ static enum flow exec_continue(struct tpl_run *run, const struct tpl_node *node)
 }
 
 static enum flow (*const executors[TPL_N_KINDS])(struct tpl_run *run, const struct tpl_node *node) = {
-    [TPL_N_TEXT] = exec_text,           [TPL_N_PRINT] = exec_print,         [TPL_N_IF] = exec_if,
-    [TPL_N_FOR] = exec_for,             [TPL_N_SET] = exec_set,             [TPL_N_SETBLOCK] = exec_setblock,
-    [TPL_N_MACRO] = exec_macro,         [TPL_N_CALLBLOCK] = exec_callblock, [TPL_N_FILTERED] = exec_filtered,
-    [TPL_N_WITH] = exec_with,           [TPL_N_SCOPED] = exec_scoped,       [TPL_N_BREAK] = exec_break,
+    [TPL_N_TEXT] = exec_text,
+    [TPL_N_PRINT] = exec_print,
+    [TPL_N_IF] = exec_if,
+    [TPL_N_FOR] = exec_for,
+    [TPL_N_SET] = exec_set,
+    [TPL_N_SETBLOCK] = exec_setblock,
+    [TPL_N_MACRO] = exec_macro,
+    [TPL_N_CALLBLOCK] = exec_callblock,
+    [TPL_N_FILTERED] = exec_filtered,
+    [TPL_N_WITH] = exec_with,
+    [TPL_N_SCOPED] = exec_scoped,
+    [TPL_N_BREAK] = exec_break,
     [TPL_N_CONTINUE] = exec_continue,
 };
 

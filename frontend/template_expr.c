@@ -41,9 +41,12 @@ static struct tpl_node *parse_name(struct tpl_parser *parser)
         const char *name;
         struct tpl_value value;
     } constants[] = {
-        {"true", {.kind = TPL_BOOL, .truth = true}},   {"True", {.kind = TPL_BOOL, .truth = true}},
-        {"false", {.kind = TPL_BOOL, .truth = false}}, {"False", {.kind = TPL_BOOL, .truth = false}},
-        {"none", {.kind = TPL_NONE}},                  {"None", {.kind = TPL_NONE}},
+        {"true", {.kind = TPL_BOOL, .truth = true}},
+        {"True", {.kind = TPL_BOOL, .truth = true}},
+        {"false", {.kind = TPL_BOOL, .truth = false}},
+        {"False", {.kind = TPL_BOOL, .truth = false}},
+        {"none", {.kind = TPL_NONE}},
+        {"None", {.kind = TPL_NONE}},
     };
     for (size_t idx = 0; idx < sizeof constants / sizeof constants[0]; idx++) {
         if (esp_tpl_skip_name(parser, constants[idx].name)) {
@@ -447,7 +450,8 @@ static bool take_comparison(struct tpl_parser *parser, enum tpl_op *ret_op)
         }
     }
     const struct tpl_token *next = parser->token + 1;
-    bool negated = esp_tpl_is_name(parser, "not") && next->kind == TPL_T_NAME && next->n == 2 && memcmp(next->text, "in", 2) == 0;
+    bool negated =
+        esp_tpl_is_name(parser, "not") && next->kind == TPL_T_NAME && next->n == 2 && memcmp(next->text, "in", 2) == 0;
     parser->token += negated;
     *ret_op = negated ? TPL_NOT_IN : TPL_IN;
     return esp_tpl_skip_name(parser, "in");
@@ -519,7 +523,8 @@ struct tpl_node *esp_tpl_parse_expr(struct tpl_parser *parser)
 /* Where a bare tuple cannot go on. */
 static bool at_tuple_end(const struct tpl_parser *parser, bool ends_at_recursive)
 {
-    return parser->token->kind == TPL_T_VAR_END || parser->token->kind == TPL_T_BLOCK_END || esp_tpl_is_op(parser, ")") ||
+    return parser->token->kind == TPL_T_VAR_END || parser->token->kind == TPL_T_BLOCK_END ||
+           esp_tpl_is_op(parser, ")") ||
            (ends_at_recursive && (esp_tpl_is_name(parser, "recursive") || esp_tpl_is_name(parser, "if")));
 }
 

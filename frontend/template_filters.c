@@ -43,7 +43,8 @@ static bool f_trim(struct tpl_run *run, const struct tpl_call *call, struct tpl_
 {
     struct tpl_value text;
     const struct tpl_str *chars = NULL;
-    return esp_tpl_str(run, &call->self, &text) && esp_tpl_arg_str(run, &call->arg[0], "the characters to trim", &chars) &&
+    return esp_tpl_str(run, &call->self, &text) &&
+           esp_tpl_arg_str(run, &call->arg[0], "the characters to trim", &chars) &&
            esp_tpl_str_strip(run, text.str, chars, TPL_STRIP_BOTH, ret);
 }
 
@@ -102,7 +103,8 @@ static bool f_indent(struct tpl_run *run, const struct tpl_call *call, struct tp
     struct tpl_out whole = {0}, out = {0};
     bool first = esp_tpl_truth(&call->arg[1]), blank = esp_tpl_truth(&call->arg[2]);
     int64_t width = 4;
-    if (indent.kind != TPL_STR && (!esp_tpl_arg_int(run, &indent, 4, &width) || !esp_tpl_str_pad(run, &empty, width, -1, &indent))) {
+    if (indent.kind != TPL_STR &&
+        (!esp_tpl_arg_int(run, &indent, 4, &width) || !esp_tpl_str_pad(run, &empty, width, -1, &indent))) {
         return false;
     }
     /* Jinja adds a newline first, so that the last line is kept when it is empty. */
@@ -113,8 +115,8 @@ static bool f_indent(struct tpl_run *run, const struct tpl_call *call, struct tp
     for (size_t idx = 0; idx < lines.list->n; idx++) {
         const struct tpl_str *line = lines.list->items[idx].str;
         bool indented = idx == 0 ? first : blank || line->n > 0;
-        if ((idx > 0 && !esp_tpl_out_text(run, &out, "\n", false)) || (indented && !esp_tpl_out_str(run, &out, indent.str)) ||
-            !esp_tpl_out_str(run, &out, line)) {
+        if ((idx > 0 && !esp_tpl_out_text(run, &out, "\n", false)) ||
+            (indented && !esp_tpl_out_str(run, &out, indent.str)) || !esp_tpl_out_str(run, &out, line)) {
             return false;
         }
     }
@@ -191,7 +193,8 @@ bool esp_tpl_out_escaped(struct tpl_run *run, struct tpl_out *out, const struct 
             entity = str->data[at] == entities[idx].plain && entity == NULL ? entities[idx].entity : entity;
         }
         bool user = str->marks != NULL ? str->marks[at] != 0 : str->user;
-        if (!(entity != NULL ? esp_tpl_out_text(run, out, entity, user) : esp_tpl_out_part(run, out, str, at, at + 1))) {
+        if (!(entity != NULL ? esp_tpl_out_text(run, out, entity, user)
+                             : esp_tpl_out_part(run, out, str, at, at + 1))) {
             return false;
         }
     }
@@ -271,7 +274,8 @@ static bool f_striptags(struct tpl_run *run, const struct tpl_call *call, struct
         size_t from = at;
         bool space = esp_tpl_is_space(esp_tpl_str_next(plain.str, &at));
         bool again = space && (joined.n == 0 || joined.data[joined.n - 1] == ' ');
-        bool ok = again || (space ? esp_tpl_out_text(run, &joined, " ", false) : esp_tpl_out_part(run, &joined, plain.str, from, at));
+        bool ok = again || (space ? esp_tpl_out_text(run, &joined, " ", false)
+                                  : esp_tpl_out_part(run, &joined, plain.str, from, at));
         if (!ok) {
             return false;
         }
@@ -383,7 +387,8 @@ static bool f_float(struct tpl_run *run, const struct tpl_call *call, struct tpl
     *ret = call->arg[0].kind == TPL_UNSET ? esp_tpl_real(0) : call->arg[0];
     if (esp_tpl_is_number(&call->self)) {
         *ret = esp_tpl_real(esp_tpl_number(&call->self));
-    } else if (call->self.kind == TPL_STR && number_text(run, call->self.str, text, sizeof text) && parse_real(text, &real)) {
+    } else if (call->self.kind == TPL_STR && number_text(run, call->self.str, text, sizeof text) &&
+               parse_real(text, &real)) {
         *ret = esp_tpl_real(real);
     }
     return true;
@@ -392,8 +397,9 @@ static bool f_float(struct tpl_run *run, const struct tpl_call *call, struct tpl
 static bool needs_number(struct tpl_run *run, const struct tpl_value *value)
 {
     return esp_tpl_is_number(value) ||
-           (value->kind == TPL_UNDEF ? esp_tpl_undefined(run, value)
-                                     : esp_tpl_fail(run, ESP_EINVAL, "a number is needed, not %s", esp_tpl_type(value)));
+           (value->kind == TPL_UNDEF
+                ? esp_tpl_undefined(run, value)
+                : esp_tpl_fail(run, ESP_EINVAL, "a number is needed, not %s", esp_tpl_type(value)));
 }
 
 static bool f_abs(struct tpl_run *run, const struct tpl_call *call, struct tpl_value *ret)
@@ -422,7 +428,8 @@ static bool f_round(struct tpl_run *run, const struct tpl_call *call, struct tpl
         return false;
     }
     double value = esp_tpl_number(&call->self);
-    bool ceils = method != NULL && esp_tpl_str_is(method, "ceil"), floors = method != NULL && esp_tpl_str_is(method, "floor");
+    bool ceils = method != NULL && esp_tpl_str_is(method, "ceil"),
+         floors = method != NULL && esp_tpl_str_is(method, "floor");
     if (method != NULL && !ceils && !floors && !esp_tpl_str_is(method, "common")) {
         return esp_tpl_fail(run, ESP_EINVAL, "round: the method must be common, ceil or floor");
     }

@@ -37,14 +37,16 @@ static bool put_text(struct tpl_run *run, struct tpl_out *out, const struct tpl_
 {
     size_t end = field->precision >= 0 ? esp_tpl_str_offset(str, (size_t)field->precision) : str->n;
     struct tpl_str cut = {.data = str->data, .n = end};
-    size_t n = esp_tpl_str_count(&cut), pad = field->width > 0 && (size_t)field->width > n ? (size_t)field->width - n : 0;
+    size_t n = esp_tpl_str_count(&cut),
+           pad = field->width > 0 && (size_t)field->width > n ? (size_t)field->width - n : 0;
     size_t left = field->align == '>' ? pad : field->align == '^' ? pad / 2 : 0;
     return put_fill(run, out, field->fill, left) && esp_tpl_out_part(run, out, str, 0, end) &&
            put_fill(run, out, field->fill, pad - left);
 }
 
 /* digits: without sign; prefix: "", "-", "+0x", … Zero padding goes between the two. */
-static bool put_number(struct tpl_run *run, struct tpl_out *out, const char *prefix, const char *digits, const struct field *field)
+static bool put_number(struct tpl_run *run, struct tpl_out *out, const char *prefix, const char *digits,
+                       const struct field *field)
 {
     char grouped[512];
     if (field->grouped) {
@@ -58,7 +60,8 @@ static bool put_number(struct tpl_run *run, struct tpl_out *out, const char *pre
         grouped[n] = '\0';
         digits = grouped;
     }
-    size_t n = strlen(prefix) + strlen(digits), pad = field->width > 0 && (size_t)field->width > n ? (size_t)field->width - n : 0;
+    size_t n = strlen(prefix) + strlen(digits),
+           pad = field->width > 0 && (size_t)field->width > n ? (size_t)field->width - n : 0;
     char align = field->align == 0 ? '>' : field->align;
     size_t left = align == '>' ? pad : align == '^' ? pad / 2 : 0, middle = align == '=' ? pad : 0;
     return put_fill(run, out, field->fill, left) && esp_tpl_out_text(run, out, prefix, false) &&
@@ -87,7 +90,8 @@ static bool put_integer(struct tpl_run *run, struct tpl_out *out, int64_t value,
         digits[n] = '\0';
         radix = "0b";
     } else {
-        snprintf(digits, sizeof digits, "%0*" PRIu64, field->precision > 0 && field->precision < 60 ? field->precision : 1, magnitude);
+        snprintf(digits, sizeof digits, "%0*" PRIu64,
+                 field->precision > 0 && field->precision < 60 ? field->precision : 1, magnitude);
     }
     char sign[2] = {value < 0 ? '-' : field->sign, '\0'};
     snprintf(prefix, sizeof prefix, "%s%s", sign, field->alternate ? radix : "");
@@ -112,7 +116,8 @@ static bool put_real(struct tpl_run *run, struct tpl_out *out, double value, con
     return put_number(run, out, sign, digits, field);
 }
 
-static bool put_value(struct tpl_run *run, struct tpl_out *out, const struct tpl_value *value, const struct field *field)
+static bool put_value(struct tpl_run *run, struct tpl_out *out, const struct tpl_value *value,
+                      const struct field *field)
 {
     int64_t integer;
     struct tpl_value text;
@@ -124,7 +129,8 @@ static bool put_value(struct tpl_run *run, struct tpl_out *out, const struct tpl
         return put_real(run, out, esp_tpl_number(value), field);
     }
     if (field->type != 0 && field->type != 's') {
-        return esp_tpl_fail(run, ESP_EINVAL, "the format '%c' does not fit a value of type %s", field->type, esp_tpl_type(value));
+        return esp_tpl_fail(run, ESP_EINVAL, "the format '%c' does not fit a value of type %s", field->type,
+                            esp_tpl_type(value));
     }
     return esp_tpl_str(run, value, &text) && put_text(run, out, text.str, field);
 }
@@ -166,7 +172,8 @@ static bool read_size(struct percent *percent, int *ret)
             return false;
         }
     }
-    while (peek(percent->format, percent->at) >= '0' && peek(percent->format, percent->at) <= '9' && value <= WIDTH_MAX) {
+    while (peek(percent->format, percent->at) >= '0' && peek(percent->format, percent->at) <= '9' &&
+           value <= WIDTH_MAX) {
         value = value * 10 + (percent->format->data[percent->at++] - '0');
     }
     if (value > WIDTH_MAX || value < -WIDTH_MAX) {
@@ -231,7 +238,8 @@ static bool read_flags(struct percent *percent, struct field *field)
     return true;
 }
 
-static bool put_conversion(struct percent *percent, struct tpl_out *out, const struct tpl_value *value, struct field *field, char c)
+static bool put_conversion(struct percent *percent, struct tpl_out *out, const struct tpl_value *value,
+                           struct field *field, char c)
 {
     struct tpl_run *run = percent->run;
     struct tpl_value text = *value;
@@ -248,7 +256,8 @@ static bool put_conversion(struct percent *percent, struct tpl_out *out, const s
         bool integral = strchr("diuxXo", c) != NULL;
         if (!esp_tpl_is_number(value)) {
             return value->kind == TPL_UNDEF ? esp_tpl_undefined(run, value)
-                                            : esp_tpl_fail(run, ESP_EINVAL, "%%%c format: a number is required, not %s", c, esp_tpl_type(value));
+                                            : esp_tpl_fail(run, ESP_EINVAL, "%%%c format: a number is required, not %s",
+                                                           c, esp_tpl_type(value));
         }
         if (integral && value->kind == TPL_FLOAT) {
             if (!(fabs(value->real) < 9.2e18)) {
@@ -381,12 +390,13 @@ static bool field_value(struct tpl_run *run, const struct tpl_str *name, const s
             return true;
         }
     }
-    return esp_tpl_fail(run, ESP_EINVAL, "format: argument '%.*s' is missing", (int)(name->n < 60 ? name->n : 60), name->data);
+    return esp_tpl_fail(run, ESP_EINVAL, "format: argument '%.*s' is missing", (int)(name->n < 60 ? name->n : 60),
+                        name->data);
 }
 
 /* inside: the text between the braces, "name!r:spec". */
-static bool put_braces(struct tpl_run *run, struct tpl_out *out, const struct tpl_str *inside, const struct tpl_args *args,
-                       size_t *n_auto)
+static bool put_braces(struct tpl_run *run, struct tpl_out *out, const struct tpl_str *inside,
+                       const struct tpl_args *args, size_t *n_auto)
 {
     const char *colon = memchr(inside->data, ':', inside->n);
     size_t end = colon != NULL ? (size_t)(colon - inside->data) : inside->n;
@@ -425,7 +435,8 @@ bool esp_tpl_format_braces(struct tpl_run *run, const struct tpl_str *format, co
             if (found == SIZE_MAX) {
                 return esp_tpl_fail(run, ESP_EINVAL, "expected '}' before end of string");
             }
-            ok = esp_tpl_str_part(run, format, at + 1, found, &inside) && put_braces(run, &out, inside.str, args, &n_auto);
+            ok = esp_tpl_str_part(run, format, at + 1, found, &inside) &&
+                 put_braces(run, &out, inside.str, args, &n_auto);
             end = found + 1;
         } else if (c == '}') {
             return esp_tpl_fail(run, ESP_EINVAL, "single '}' encountered in format string");

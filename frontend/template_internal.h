@@ -18,14 +18,14 @@
 #include "runtime/base/arena.h"
 #include "runtime/base/map.h"
 
-#define TPL_NODE_DEPTH_MAX 200u                   /* of the tree */
-#define TPL_FRAMES_MAX 2000u                      /* nested evaluations, whatever calls whatever */
-#define TPL_VALUE_DEPTH_MAX 200u                  /* nesting of lists and dicts that are walked */
-#define TPL_TREE_BYTES_MAX (64u * 1024u * 1024u)  /* arena of a compiled template */
-#define TPL_RUN_BYTES_MAX (256u * 1024u * 1024u)  /* arena of a rendering */
-#define TPL_RANGE_MAX 100000                      /* as Jinja's sandbox */
+#define TPL_NODE_DEPTH_MAX 200u                  /* of the tree */
+#define TPL_FRAMES_MAX 2000u                     /* nested evaluations, whatever calls whatever */
+#define TPL_VALUE_DEPTH_MAX 200u                 /* nesting of lists and dicts that are walked */
+#define TPL_TREE_BYTES_MAX (64u * 1024u * 1024u) /* arena of a compiled template */
+#define TPL_RUN_BYTES_MAX (256u * 1024u * 1024u) /* arena of a rendering */
+#define TPL_RANGE_MAX 100000                     /* as Jinja's sandbox */
 #define TPL_ARGS_MAX 255u
-#define TPL_PARAMS_MAX 6u                         /* of a built-in filter, test, function or method */
+#define TPL_PARAMS_MAX 6u /* of a built-in filter, test, function or method */
 
 /* ---- Values ------------------------------------------------------------------------------------ */
 
@@ -150,53 +150,66 @@ struct tpl_builtin {
 
 enum tpl_node_kind {
     /* expressions */
-    TPL_N_CONST,   /* value */
-    TPL_N_NAME,    /* sym */
-    TPL_N_LIST,    /* a = items */
-    TPL_N_TUPLE,   /* a = items */
-    TPL_N_DICT,    /* a = pairs */
-    TPL_N_PAIR,    /* a key, b value (only inside DICT) */
+    TPL_N_CONST, /* value */
+    TPL_N_NAME,  /* sym */
+    TPL_N_LIST,  /* a = items */
+    TPL_N_TUPLE, /* a = items */
+    TPL_N_DICT,  /* a = pairs */
+    TPL_N_PAIR,  /* a key, b value (only inside DICT) */
     TPL_N_NEG,
     TPL_N_POS,
     TPL_N_NOT,
     TPL_N_AND,
     TPL_N_OR,
-    TPL_N_BINARY,  /* op, a, b */
-    TPL_N_CONCAT,  /* a = operands */
-    TPL_N_COMPARE, /* a, b = list of CMP */
-    TPL_N_CMP,     /* op, a (only inside COMPARE) */
-    TPL_N_COND,    /* a test, b then, c else or NULL */
-    TPL_N_ATTR,    /* a . value (a string) */
-    TPL_N_ITEM,    /* a [ b ] */
-    TPL_N_SLICE,   /* a : b : c, each or NULL (only as b of ITEM) */
-    TPL_N_CALL,    /* a ( b = arguments ) */
-    TPL_N_KWARG,   /* value name, a (only as argument) */
-    TPL_N_STAR,    /* * a */
-    TPL_N_STARSTAR,/* ** a */
-    TPL_N_FILTER,  /* a (NULL: the block's text) | value name ( b ) */
-    TPL_N_TEST,    /* a is value name ( b ) */
+    TPL_N_BINARY,   /* op, a, b */
+    TPL_N_CONCAT,   /* a = operands */
+    TPL_N_COMPARE,  /* a, b = list of CMP */
+    TPL_N_CMP,      /* op, a (only inside COMPARE) */
+    TPL_N_COND,     /* a test, b then, c else or NULL */
+    TPL_N_ATTR,     /* a . value (a string) */
+    TPL_N_ITEM,     /* a [ b ] */
+    TPL_N_SLICE,    /* a : b : c, each or NULL (only as b of ITEM) */
+    TPL_N_CALL,     /* a ( b = arguments ) */
+    TPL_N_KWARG,    /* value name, a (only as argument) */
+    TPL_N_STAR,     /* * a */
+    TPL_N_STARSTAR, /* ** a */
+    TPL_N_FILTER,   /* a (NULL: the block's text) | value name ( b ) */
+    TPL_N_TEST,     /* a is value name ( b ) */
     /* statements */
-    TPL_N_TEXT,     /* value */
-    TPL_N_PRINT,    /* a */
-    TPL_N_IF,       /* a = BRANCHes, b = else body */
-    TPL_N_BRANCH,   /* a test, b body */
-    TPL_N_FOR,      /* a target, b iterable, c body, d else; e condition or NULL */
-    TPL_N_SET,      /* a target, b value */
-    TPL_N_SETBLOCK, /* a target, b filters or NULL, c body */
-    TPL_N_MACRO,    /* sym, a = PARAMs, c body */
-    TPL_N_PARAM,    /* sym, a default or NULL */
-    TPL_N_CALLBLOCK,/* a = CALL, b = MACRO of the body */
-    TPL_N_FILTERED, /* b filters, c body */
-    TPL_N_WITH,     /* a = SETs, c body */
-    TPL_N_SCOPED,   /* c body: generation, block (flag: sees only the outermost scope) */
+    TPL_N_TEXT,      /* value */
+    TPL_N_PRINT,     /* a */
+    TPL_N_IF,        /* a = BRANCHes, b = else body */
+    TPL_N_BRANCH,    /* a test, b body */
+    TPL_N_FOR,       /* a target, b iterable, c body, d else; e condition or NULL */
+    TPL_N_SET,       /* a target, b value */
+    TPL_N_SETBLOCK,  /* a target, b filters or NULL, c body */
+    TPL_N_MACRO,     /* sym, a = PARAMs, c body */
+    TPL_N_PARAM,     /* sym, a default or NULL */
+    TPL_N_CALLBLOCK, /* a = CALL, b = MACRO of the body */
+    TPL_N_FILTERED,  /* b filters, c body */
+    TPL_N_WITH,      /* a = SETs, c body */
+    TPL_N_SCOPED,    /* c body: generation, block (flag: sees only the outermost scope) */
     TPL_N_BREAK,
     TPL_N_CONTINUE,
     TPL_N_KINDS
 };
 
 enum tpl_op {
-    TPL_ADD, TPL_SUB, TPL_MUL, TPL_DIV, TPL_FLOORDIV, TPL_MOD, TPL_POW,
-    TPL_EQ, TPL_NE, TPL_LT, TPL_LE, TPL_GT, TPL_GE, TPL_IN, TPL_NOT_IN
+    TPL_ADD,
+    TPL_SUB,
+    TPL_MUL,
+    TPL_DIV,
+    TPL_FLOORDIV,
+    TPL_MOD,
+    TPL_POW,
+    TPL_EQ,
+    TPL_NE,
+    TPL_LT,
+    TPL_LE,
+    TPL_GT,
+    TPL_GE,
+    TPL_IN,
+    TPL_NOT_IN
 };
 
 struct tpl_node {
@@ -204,8 +217,8 @@ struct tpl_node {
     enum tpl_op op;
     uint32_t line, sym;
     uint16_t depth;
-    bool flag;                /* FOR: recursive; MACRO: takes extra arguments; SCOPED: block */
-    bool takes_caller;        /* MACRO: uses caller */
+    bool flag;                         /* FOR: recursive; MACRO: takes extra arguments; SCOPED: block */
+    bool takes_caller;                 /* MACRO: uses caller */
     const struct tpl_builtin *builtin; /* FILTER, TEST; NULL = unknown */
     struct tpl_node *a, *b, *c, *d, *e;
     struct tpl_node *next; /* in a list */
@@ -213,11 +226,11 @@ struct tpl_node {
 };
 
 enum { /* symbols that have a meaning, in this order at the front of every symbol table */
-    TPL_SYM_LOOP,
-    TPL_SYM_CALLER,
-    TPL_SYM_VARARGS,
-    TPL_SYM_KWARGS,
-    TPL_SYM_FIXED
+       TPL_SYM_LOOP,
+       TPL_SYM_CALLER,
+       TPL_SYM_VARARGS,
+       TPL_SYM_KWARGS,
+       TPL_SYM_FIXED
 };
 
 struct esp_template {
@@ -262,8 +275,8 @@ struct tpl_parser {
     const struct tpl_token *token;
     struct esp_bytesmap symbols;
     unsigned depth;
-    unsigned n_loops;  /* around, within the same macro */
-    bool soft;         /* directly inside an if: unknown filters fail only when reached */
+    unsigned n_loops;       /* around, within the same macro */
+    bool soft;              /* directly inside an if: unknown filters fail only when reached */
     struct tpl_node *macro; /* being parsed */
 };
 esp_status esp_tpl_parse(struct tpl_parser *parser, struct tpl_node **ret_body);
@@ -332,11 +345,12 @@ bool esp_tpl_fail(struct tpl_run *run, esp_status code, const char *fmt, ...) __
 bool esp_tpl_undefined(struct tpl_run *run, const struct tpl_value *value); /* fails with what is undefined */
 void *esp_tpl_alloc(struct tpl_run *run, size_t n, size_t size);            /* NULL after failing */
 bool esp_tpl_charge(struct tpl_run *run, size_t n_bytes);                   /* work in proportion to bytes */
-bool esp_tpl_enter(struct tpl_run *run); /* one more frame; leave in any case */
+bool esp_tpl_enter(struct tpl_run *run);                                    /* one more frame; leave in any case */
 void esp_tpl_leave(struct tpl_run *run);
 
 /* Strings (template_string.c) */
-bool esp_tpl_out_add(struct tpl_run *run, struct tpl_out *out, const char *data, size_t n, const uint8_t *marks, bool user);
+bool esp_tpl_out_add(struct tpl_run *run, struct tpl_out *out, const char *data, size_t n, const uint8_t *marks,
+                     bool user);
 bool esp_tpl_out_str(struct tpl_run *run, struct tpl_out *out, const struct tpl_str *str);
 bool esp_tpl_out_part(struct tpl_run *run, struct tpl_out *out, const struct tpl_str *str, size_t from, size_t to);
 bool esp_tpl_out_text(struct tpl_run *run, struct tpl_out *out, const char *text, bool user);
@@ -346,8 +360,8 @@ bool esp_tpl_str_new(struct tpl_run *run, const char *data, size_t n, bool user,
 bool esp_tpl_str_part(struct tpl_run *run, const struct tpl_str *str, size_t from, size_t to, struct tpl_value *ret);
 bool esp_tpl_str_user(const struct tpl_str *str); /* any byte of it */
 bool esp_tpl_str_is(const struct tpl_str *str, const char *text);
-size_t esp_tpl_str_count(const struct tpl_str *str);                /* code points */
-size_t esp_tpl_str_offset(const struct tpl_str *str, size_t n_cps); /* byte offset of a code point, at most n */
+size_t esp_tpl_str_count(const struct tpl_str *str);                  /* code points */
+size_t esp_tpl_str_offset(const struct tpl_str *str, size_t n_cps);   /* byte offset of a code point, at most n */
 uint32_t esp_tpl_str_next(const struct tpl_str *str, size_t *offset); /* decodes and moves on */
 /* Offset of needle at or after from, or SIZE_MAX. */
 size_t esp_tpl_str_find(const struct tpl_str *str, const struct tpl_str *needle, size_t from);
@@ -356,7 +370,14 @@ bool esp_tpl_is_printable(uint32_t cp);
 uint32_t esp_tpl_upper(uint32_t cp);
 uint32_t esp_tpl_lower(uint32_t cp);
 bool esp_tpl_is_letter(uint32_t cp);
-enum tpl_case { TPL_CASE_UPPER, TPL_CASE_LOWER, TPL_CASE_SWAP, TPL_CASE_CAPITAL, TPL_CASE_TITLE, TPL_CASE_TITLE_FILTER };
+enum tpl_case {
+    TPL_CASE_UPPER,
+    TPL_CASE_LOWER,
+    TPL_CASE_SWAP,
+    TPL_CASE_CAPITAL,
+    TPL_CASE_TITLE,
+    TPL_CASE_TITLE_FILTER
+};
 bool esp_tpl_str_case(struct tpl_run *run, const struct tpl_str *str, enum tpl_case how, struct tpl_value *ret);
 enum { TPL_STRIP_LEFT = 1, TPL_STRIP_RIGHT = 2, TPL_STRIP_BOTH = 3 };
 /* chars NULL: white space. */
@@ -403,13 +424,14 @@ bool esp_tpl_contains(struct tpl_run *run, const struct tpl_value *box, const st
 /* str(value) and repr(value), appended. */
 bool esp_tpl_print(struct tpl_run *run, struct tpl_out *out, const struct tpl_value *value);
 bool esp_tpl_repr(struct tpl_run *run, struct tpl_out *out, const struct tpl_value *value, unsigned depth);
-bool esp_tpl_str(struct tpl_run *run, const struct tpl_value *value, struct tpl_value *ret); /* a string */
-bool esp_tpl_list(struct tpl_run *run, enum tpl_kind kind, size_t n, struct tpl_value *ret); /* items to be filled */
+bool esp_tpl_str(struct tpl_run *run, const struct tpl_value *value, struct tpl_value *ret);   /* a string */
+bool esp_tpl_list(struct tpl_run *run, enum tpl_kind kind, size_t n, struct tpl_value *ret);   /* items to be filled */
 bool esp_tpl_items(struct tpl_run *run, const struct tpl_value *value, struct tpl_list **ret); /* walks anything */
 bool esp_tpl_dict(struct tpl_run *run, enum tpl_kind kind, struct tpl_value *ret);
-bool esp_tpl_dict_put(struct tpl_run *run, struct tpl_dict *dict, const struct tpl_value *key, const struct tpl_value *value);
-bool esp_tpl_dict_find(struct tpl_run *run, const struct tpl_dict *dict, const struct tpl_value *key, struct tpl_value *ret,
-                       bool *ret_found);
+bool esp_tpl_dict_put(struct tpl_run *run, struct tpl_dict *dict, const struct tpl_value *key,
+                      const struct tpl_value *value);
+bool esp_tpl_dict_find(struct tpl_run *run, const struct tpl_dict *dict, const struct tpl_value *key,
+                       struct tpl_value *ret, bool *ret_found);
 const struct tpl_value *esp_tpl_dict_text(const struct tpl_dict *dict, const struct tpl_str *key); /* or NULL */
 bool esp_tpl_user(const struct tpl_value *value, unsigned depth); /* some user text in it */
 bool esp_tpl_length(struct tpl_run *run, const struct tpl_value *value, size_t *ret);
@@ -420,8 +442,10 @@ bool esp_tpl_from_json(struct tpl_run *run, const json_t *json, bool user, unsig
 bool esp_tpl_filter_tojson(struct tpl_run *run, const struct tpl_call *call, struct tpl_value *ret);
 
 /* Attributes and items (template_access.c) */
-bool esp_tpl_attr(struct tpl_run *run, const struct tpl_value *owner, const struct tpl_str *name, struct tpl_value *ret);
-bool esp_tpl_item(struct tpl_run *run, const struct tpl_value *owner, const struct tpl_value *key, struct tpl_value *ret);
+bool esp_tpl_attr(struct tpl_run *run, const struct tpl_value *owner, const struct tpl_str *name,
+                  struct tpl_value *ret);
+bool esp_tpl_item(struct tpl_run *run, const struct tpl_value *owner, const struct tpl_value *key,
+                  struct tpl_value *ret);
 bool esp_tpl_slice(struct tpl_run *run, const struct tpl_value *owner, const struct tpl_value bounds[3],
                    struct tpl_value *ret);
 
@@ -434,7 +458,8 @@ bool esp_tpl_eval_call_with(struct tpl_run *run, const struct tpl_node *node, co
                             struct tpl_value *ret);
 bool esp_tpl_eval_filter(struct tpl_run *run, const struct tpl_node *node, struct tpl_value *ret);
 bool esp_tpl_eval_test(struct tpl_run *run, const struct tpl_node *node, struct tpl_value *ret);
-bool esp_tpl_call(struct tpl_run *run, const struct tpl_value *callee, const struct tpl_args *args, struct tpl_value *ret);
+bool esp_tpl_call(struct tpl_run *run, const struct tpl_value *callee, const struct tpl_args *args,
+                  struct tpl_value *ret);
 bool esp_tpl_invoke(struct tpl_run *run, const struct tpl_builtin *builtin, const struct tpl_value *self,
                     const struct tpl_args *args, struct tpl_value *ret);
 /* The filters of a FILTER chain on a text (set and filter blocks). */

@@ -27,7 +27,8 @@ static bool object_from_json(struct tpl_run *run, const json_t *json, bool user,
     const char *key;
     json_t *value;
     json_t *borrowed = (json_t *)(uintptr_t)json; /* the macro wants it writable, and writes nothing */
-    json_object_foreach(borrowed, key, value) {
+    json_object_foreach(borrowed, key, value)
+    {
         struct tpl_pair *pair = &dict->pairs[dict->n++];
         if (!esp_tpl_str_new(run, key, strlen(key), user, &pair->key) ||
             !esp_tpl_from_json(run, value, user, depth + 1, &pair->value)) {
@@ -112,7 +113,8 @@ static bool write_string(struct json_writer *writer, const struct tpl_str *str)
         } else if (cp < 0x20 || (writer->ensure_ascii && cp > 0x7e && cp < 0x10000)) {
             snprintf(escape, sizeof escape, "\\u%04x", cp);
         } else if (writer->ensure_ascii && cp > 0xffff) {
-            snprintf(escape, sizeof escape, "\\u%04x\\u%04x", 0xd800 + ((cp - 0x10000) >> 10), 0xdc00 + ((cp - 0x10000) & 0x3ff));
+            snprintf(escape, sizeof escape, "\\u%04x\\u%04x", 0xd800 + ((cp - 0x10000) >> 10),
+                     0xdc00 + ((cp - 0x10000) & 0x3ff));
         }
         if (escape[0] != '\0') {
             ok = esp_tpl_out_add(writer->run, &writer->out, str->data + plain, from - plain, NULL, writer->user) &&
@@ -169,7 +171,8 @@ static bool write_dict(struct json_writer *writer, const struct tpl_dict *dict, 
         values[idx] = dict->pairs[idx].value;
     }
     if (writer->sort_keys) {
-        ok = esp_tpl_sort(writer->run, values, keys, dict->n, false) && esp_tpl_sort(writer->run, keys, keys, dict->n, false);
+        ok = esp_tpl_sort(writer->run, values, keys, dict->n, false) &&
+             esp_tpl_sort(writer->run, keys, keys, dict->n, false);
     }
     ok = ok && put(writer, "{");
     for (size_t idx = 0; ok && idx < dict->n; idx++) {
@@ -229,7 +232,8 @@ static bool read_indent(struct json_writer *writer, const struct tpl_value *inde
 
 bool esp_tpl_filter_tojson(struct tpl_run *run, const struct tpl_call *call, struct tpl_value *ret)
 {
-    static const struct tpl_str comma = {.data = ", ", .n = 2}, bare_comma = {.data = ",", .n = 1}, colon = {.data = ": ", .n = 2};
+    static const struct tpl_str comma = {.data = ", ", .n = 2}, bare_comma = {.data = ",", .n = 1},
+                                colon = {.data = ": ", .n = 2};
     struct json_writer writer = {.run = run, .key_separator = &colon, .user = esp_tpl_user(&call->self, 0)};
     writer.ensure_ascii = esp_tpl_truth(&call->arg[0]);
     writer.sort_keys = esp_tpl_truth(&call->arg[3]);

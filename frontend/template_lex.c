@@ -367,9 +367,9 @@ static bool lex_all(struct lexer *lexer)
     lexer->line_start = true;
     while (lexer->at < lexer->n) {
         size_t open = lexer->at;
-        while (open < lexer->n && !(lexer->text[open] == '{' && open + 1 < lexer->n &&
-                                    (lexer->text[open + 1] == '{' || lexer->text[open + 1] == '%' ||
-                                     lexer->text[open + 1] == '#'))) {
+        while (open < lexer->n &&
+               !(lexer->text[open] == '{' && open + 1 < lexer->n &&
+                 (lexer->text[open + 1] == '{' || lexer->text[open + 1] == '%' || lexer->text[open + 1] == '#'))) {
             open++;
         }
         if (open == lexer->n) {

@@ -121,7 +121,8 @@ static bool split_any(struct tpl_run *run, const struct tpl_call *call, bool fro
 {
     int64_t n_max;
     const struct tpl_str *separator = NULL;
-    if (!esp_tpl_arg_int(run, &call->arg[1], -1, &n_max) || !esp_tpl_arg_str(run, &call->arg[0], "the separator", &separator)) {
+    if (!esp_tpl_arg_int(run, &call->arg[1], -1, &n_max) ||
+        !esp_tpl_arg_str(run, &call->arg[0], "the separator", &separator)) {
         return false;
     }
     if (separator != NULL) {
@@ -185,7 +186,8 @@ static bool str_join(struct tpl_run *run, const struct tpl_call *call, struct tp
             return esp_tpl_fail(run, ESP_EINVAL, "sequence item %zu: expected str instance, %s found", idx,
                                 esp_tpl_type(&items->items[idx]));
         }
-        if ((idx > 0 && !esp_tpl_out_str(run, &out, call->self.str)) || !esp_tpl_out_str(run, &out, items->items[idx].str)) {
+        if ((idx > 0 && !esp_tpl_out_str(run, &out, call->self.str)) ||
+            !esp_tpl_out_str(run, &out, items->items[idx].str)) {
             return false;
         }
     }
@@ -203,7 +205,10 @@ static bool partition(struct tpl_run *run, const struct tpl_call *call, bool fro
         return esp_tpl_fail(run, ESP_EINVAL, "empty separator");
     }
     size_t found = from_right ? find_last(str, separator, str->n) : esp_tpl_str_find(str, separator, 0);
-    size_t from = found != SIZE_MAX ? found : from_right ? 0 : str->n, to = found != SIZE_MAX ? found + separator->n : from;
+    size_t from = found != SIZE_MAX ? found
+                  : from_right      ? 0
+                                    : str->n,
+           to = found != SIZE_MAX ? found + separator->n : from;
     if (!esp_tpl_charge(run, str->n) || !esp_tpl_list(run, TPL_TUPLE, 3, &tuple)) {
         return false;
     }
@@ -326,7 +331,8 @@ static bool has_affix(struct tpl_run *run, const struct tpl_call *call, bool at_
     if (affix->kind != TPL_TUPLE) {
         return affix->kind == TPL_UNDEF
                    ? esp_tpl_undefined(run, affix)
-                   : esp_tpl_fail(run, ESP_EINVAL, "the first argument must be a str or a tuple of str, not %s", esp_tpl_type(affix));
+                   : esp_tpl_fail(run, ESP_EINVAL, "the first argument must be a str or a tuple of str, not %s",
+                                  esp_tpl_type(affix));
     }
     bool any = false;
     for (size_t idx = 0; idx < affix->list->n; idx++) {
@@ -372,7 +378,8 @@ static bool str_replace(struct tpl_run *run, const struct tpl_call *call, struct
     const struct tpl_str *from = NULL, *to = NULL;
     int64_t n_max;
     if (!esp_tpl_arg_str(run, &call->arg[0], "the text to replace", &from) ||
-        !esp_tpl_arg_str(run, &call->arg[1], "the replacement", &to) || !esp_tpl_arg_int(run, &call->arg[2], -1, &n_max)) {
+        !esp_tpl_arg_str(run, &call->arg[1], "the replacement", &to) ||
+        !esp_tpl_arg_int(run, &call->arg[2], -1, &n_max)) {
         return false;
     }
     return from != NULL && to != NULL ? esp_tpl_str_replace(run, call->self.str, from, to, n_max, ret)

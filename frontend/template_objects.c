@@ -204,7 +204,8 @@ const struct tpl_builtin *esp_tpl_find_method(enum tpl_kind kind, const char *na
 
 bool esp_tpl_is_unsafe(enum tpl_kind kind, const struct tpl_str *name)
 {
-    static const char *const list_names[] = {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort", NULL};
+    static const char *const list_names[] = {"append", "clear",   "extend", "insert", "pop",
+                                             "remove", "reverse", "sort",   NULL};
     static const char *const dict_names[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
     const char *const *at = kind == TPL_LIST ? list_names : kind == TPL_DICT ? dict_names : NULL;
     for (; at != NULL && *at != NULL; at++) {
@@ -316,7 +317,8 @@ static bool fn_strftime(struct tpl_run *run, const struct tpl_call *call, struct
                           : esp_tpl_fail(run, ESP_ENOMEM, "out of memory");
 }
 
-static bool make_cycler(struct tpl_run *run, const struct tpl_value *items, size_t n, enum tpl_kind kind, struct tpl_value *ret)
+static bool make_cycler(struct tpl_run *run, const struct tpl_value *items, size_t n, enum tpl_kind kind,
+                        struct tpl_value *ret)
 {
     struct tpl_value list;
     struct tpl_cycler *cycler = esp_tpl_alloc(run, 1, sizeof *cycler);
@@ -353,10 +355,14 @@ static bool fn_lipsum(struct tpl_run *run, const struct tpl_call *call, struct t
 const struct tpl_builtin *esp_tpl_find_function(const char *name, size_t n)
 {
     static const struct tpl_builtin rows[] = {
-        {"range", "start,stop,step", 1, fn_range}, {"dict", NULL, 0, fn_dict},
-        {"namespace", NULL, 0, fn_namespace},      {"raise_exception", "message", 1, fn_raise},
-        {"strftime_now", "format", 1, fn_strftime}, {"cycler", NULL, 0, fn_cycler},
-        {"joiner", "sep", 0, fn_joiner},           {"lipsum", NULL, 0, fn_lipsum},
+        {"range", "start,stop,step", 1, fn_range},
+        {"dict", NULL, 0, fn_dict},
+        {"namespace", NULL, 0, fn_namespace},
+        {"raise_exception", "message", 1, fn_raise},
+        {"strftime_now", "format", 1, fn_strftime},
+        {"cycler", NULL, 0, fn_cycler},
+        {"joiner", "sep", 0, fn_joiner},
+        {"lipsum", NULL, 0, fn_lipsum},
     };
     return esp_tpl_find_in(ROWS(rows), name, n);
 }

@@ -85,7 +85,8 @@ static bool names_loop(const struct tpl_node *target)
 
 /* Parses statements up to a tag named in `ends` (a list with NULL at its end; NULL = the end of the template),
  * and leaves the token at that name. *ret_body is NULL for an empty body. */
-static bool parse_body(struct tpl_parser *parser, const char *const *ends, const char *what, struct tpl_node **ret_body);
+static bool parse_body(struct tpl_parser *parser, const char *const *ends, const char *what,
+                       struct tpl_node **ret_body);
 
 static bool end_tag(struct tpl_parser *parser)
 {
@@ -236,7 +237,8 @@ static bool parse_params(struct tpl_parser *parser, struct tpl_node **ret_first)
 }
 
 /* Parameters and body of a macro whose node exists already, so that the body can mark what it uses. */
-static struct tpl_node *parse_macro_rest(struct tpl_parser *parser, struct tpl_node *node, bool has_params, const char *end)
+static struct tpl_node *parse_macro_rest(struct tpl_parser *parser, struct tpl_node *node, bool has_params,
+                                         const char *end)
 {
     struct tpl_node *outer = parser->macro;
     unsigned n_loops = parser->n_loops;
@@ -359,9 +361,15 @@ static struct tpl_node *parse_statement(struct tpl_parser *parser)
         const char *name;
         struct tpl_node *(*parse)(struct tpl_parser *parser);
     } tags[] = {
-        {"if", parse_if},         {"for", parse_for},           {"set", parse_set},
-        {"macro", parse_macro},   {"call", parse_callblock},    {"with", parse_with},
-        {"filter", parse_filtered}, {"generation", parse_generation}, {"block", parse_named_block},
+        {"if", parse_if},
+        {"for", parse_for},
+        {"set", parse_set},
+        {"macro", parse_macro},
+        {"call", parse_callblock},
+        {"with", parse_with},
+        {"filter", parse_filtered},
+        {"generation", parse_generation},
+        {"block", parse_named_block},
         {"print", parse_print},
     };
     static const char *const refused[] = {"include", "import", "from", "extends", "autoescape", "trans", "do"};

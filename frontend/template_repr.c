@@ -36,7 +36,8 @@ static bool repr_list(struct tpl_run *run, struct tpl_out *out, const struct tpl
     const struct tpl_list *list = value->list;
     bool ok = esp_tpl_out_text(run, out, value->kind == TPL_VIEW ? "dict_view([" : tuple ? "(" : "[", user);
     for (size_t idx = 0; ok && idx < list->n; idx++) {
-        ok = (idx == 0 || esp_tpl_out_text(run, out, ", ", user)) && esp_tpl_repr(run, out, &list->items[idx], depth + 1);
+        ok = (idx == 0 || esp_tpl_out_text(run, out, ", ", user)) &&
+             esp_tpl_repr(run, out, &list->items[idx], depth + 1);
     }
     const char *end = value->kind == TPL_VIEW ? "])" : !tuple ? "]" : list->n == 1 ? ",)" : ")";
     return ok && esp_tpl_out_text(run, out, end, user);
@@ -82,7 +83,9 @@ bool esp_tpl_repr(struct tpl_run *run, struct tpl_out *out, const struct tpl_val
     case TPL_UNDEF: return esp_tpl_out_text(run, out, "Undefined", false);
     case TPL_NONE: return esp_tpl_out_text(run, out, "None", false);
     case TPL_BOOL: return esp_tpl_out_text(run, out, value->truth ? "True" : "False", false);
-    case TPL_INT: snprintf(text, sizeof text, "%" PRId64, value->integer); return esp_tpl_out_text(run, out, text, false);
+    case TPL_INT:
+        snprintf(text, sizeof text, "%" PRId64, value->integer);
+        return esp_tpl_out_text(run, out, text, false);
     case TPL_FLOAT: esp_tpl_real_text(value->real, text); return esp_tpl_out_text(run, out, text, false);
     case TPL_STR: return repr_string(run, out, value->str);
     case TPL_LIST:

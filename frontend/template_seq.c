@@ -31,7 +31,8 @@ static bool get_path(struct tpl_run *run, const struct tpl_value *item, const st
 {
     struct tpl_value value = *item;
     if (attribute->kind != TPL_STR) {
-        if (attribute->kind != TPL_UNSET && attribute->kind != TPL_NONE && !esp_tpl_item(run, item, attribute, &value)) {
+        if (attribute->kind != TPL_UNSET && attribute->kind != TPL_NONE &&
+            !esp_tpl_item(run, item, attribute, &value)) {
             return false;
         }
     } else {
@@ -55,8 +56,8 @@ static bool get_path(struct tpl_run *run, const struct tpl_value *item, const st
 }
 
 /* The key that an item is sorted or told apart by. */
-static bool item_key(struct tpl_run *run, const struct tpl_value *item, const struct tpl_value *attribute, bool case_sensitive,
-                     struct tpl_value *ret)
+static bool item_key(struct tpl_run *run, const struct tpl_value *item, const struct tpl_value *attribute,
+                     bool case_sensitive, struct tpl_value *ret)
 {
     struct tpl_value unset = {.kind = TPL_UNSET};
     if (!get_path(run, item, attribute, &unset, ret)) {
@@ -65,8 +66,8 @@ static bool item_key(struct tpl_run *run, const struct tpl_value *item, const st
     return case_sensitive || ret->kind != TPL_STR || esp_tpl_str_case(run, ret->str, TPL_CASE_LOWER, ret);
 }
 
-static bool all_keys(struct tpl_run *run, const struct tpl_list *items, const struct tpl_value *attribute, bool case_sensitive,
-                     struct tpl_value **ret)
+static bool all_keys(struct tpl_run *run, const struct tpl_list *items, const struct tpl_value *attribute,
+                     bool case_sensitive, struct tpl_value **ret)
 {
     struct tpl_value *keys = esp_tpl_alloc(run, items->n, sizeof *keys);
     if (keys == NULL) {
@@ -219,8 +220,9 @@ static bool f_dictsort(struct tpl_run *run, const struct tpl_call *call, struct 
     struct tpl_args none = {0};
     const struct tpl_builtin *method = esp_tpl_find_method(TPL_DICT, "items", 5);
     if (call->self.kind != TPL_DICT) {
-        return call->self.kind == TPL_UNDEF ? esp_tpl_undefined(run, &call->self)
-                                            : esp_tpl_fail(run, ESP_EINVAL, "dictsort needs a mapping, not %s", esp_tpl_type(&call->self));
+        return call->self.kind == TPL_UNDEF
+                   ? esp_tpl_undefined(run, &call->self)
+                   : esp_tpl_fail(run, ESP_EINVAL, "dictsort needs a mapping, not %s", esp_tpl_type(&call->self));
     }
     if (call->arg[1].kind == TPL_STR) {
         bool by_value = esp_tpl_str_is(call->arg[1].str, "value");
@@ -243,7 +245,8 @@ static bool extreme(struct tpl_run *run, const struct tpl_call *call, bool large
     struct tpl_list *items;
     struct tpl_value *keys;
     size_t best = 0;
-    if (!esp_tpl_items(run, &call->self, &items) || !all_keys(run, items, &call->arg[1], esp_tpl_truth(&call->arg[0]), &keys)) {
+    if (!esp_tpl_items(run, &call->self, &items) ||
+        !all_keys(run, items, &call->arg[1], esp_tpl_truth(&call->arg[0]), &keys)) {
         return false;
     }
     if (items->n == 0) {
@@ -299,7 +302,8 @@ static bool f_unique(struct tpl_run *run, const struct tpl_call *call, struct tp
 static bool f_sum(struct tpl_run *run, const struct tpl_call *call, struct tpl_value *ret)
 {
     struct tpl_list *items;
-    struct tpl_value sum = call->arg[1].kind == TPL_UNSET ? esp_tpl_int(0) : call->arg[1], unset = {.kind = TPL_UNSET}, item;
+    struct tpl_value sum = call->arg[1].kind == TPL_UNSET ? esp_tpl_int(0) : call->arg[1], unset = {.kind = TPL_UNSET},
+                     item;
     if (!esp_tpl_items(run, &call->self, &items)) {
         return false;
     }
@@ -332,7 +336,8 @@ static bool named_builtin(struct tpl_run *run, const struct tpl_args *args, size
     const struct tpl_value *name = &args->list[at];
     const struct tpl_builtin *builtin = NULL;
     if (name->kind == TPL_STR) {
-        builtin = is_test ? esp_tpl_find_test(name->str->data, name->str->n) : esp_tpl_find_filter(name->str->data, name->str->n);
+        builtin = is_test ? esp_tpl_find_test(name->str->data, name->str->n)
+                          : esp_tpl_find_filter(name->str->data, name->str->n);
     }
     if (builtin == NULL) {
         return esp_tpl_fail(run, ESP_EINVAL, "no such %s", is_test ? "test" : "filter");
@@ -383,7 +388,8 @@ static bool f_map(struct tpl_run *run, const struct tpl_call *call, struct tpl_v
 }
 
 /* select, reject, selectattr, rejectattr: keep the items whose test says `wanted`. */
-static bool select_items(struct tpl_run *run, const struct tpl_call *call, bool by_attribute, bool wanted, struct tpl_value *ret)
+static bool select_items(struct tpl_run *run, const struct tpl_call *call, bool by_attribute, bool wanted,
+                         struct tpl_value *ret)
 {
     struct tpl_list *items;
     struct tpl_value list, unset = {.kind = TPL_UNSET};
@@ -514,8 +520,8 @@ static bool f_groupby(struct tpl_run *run, const struct tpl_call *call, struct t
     size_t n_groups = 0;
     if (!esp_tpl_items(run, &call->self, &items) || !copy_list(run, items, TPL_LIST, &sorted) ||
         !all_keys(run, items, &call->arg[0], case_sensitive, &keys) ||
-        !esp_tpl_sort(run, sorted.list->items, keys, items->n, false) || !esp_tpl_list(run, TPL_LIST, items->n, &groups) ||
-        !esp_tpl_sort(run, keys, keys, items->n, false)) {
+        !esp_tpl_sort(run, sorted.list->items, keys, items->n, false) ||
+        !esp_tpl_list(run, TPL_LIST, items->n, &groups) || !esp_tpl_sort(run, keys, keys, items->n, false)) {
         return false;
     }
     for (size_t from = 0, to; from < items->n; from = to) {

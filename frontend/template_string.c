@@ -41,7 +41,8 @@ static bool out_grow(struct tpl_run *run, struct tpl_out *out, size_t n)
     return true;
 }
 
-bool esp_tpl_out_add(struct tpl_run *run, struct tpl_out *out, const char *data, size_t n, const uint8_t *marks, bool user)
+bool esp_tpl_out_add(struct tpl_run *run, struct tpl_out *out, const char *data, size_t n, const uint8_t *marks,
+                     bool user)
 {
     if (n == 0) {
         return true;
@@ -71,7 +72,8 @@ bool esp_tpl_out_add(struct tpl_run *run, struct tpl_out *out, const char *data,
 
 bool esp_tpl_out_part(struct tpl_run *run, struct tpl_out *out, const struct tpl_str *str, size_t from, size_t to)
 {
-    return esp_tpl_out_add(run, out, str->data + from, to - from, str->marks != NULL ? str->marks + from : NULL, str->user);
+    return esp_tpl_out_add(run, out, str->data + from, to - from, str->marks != NULL ? str->marks + from : NULL,
+                           str->user);
 }
 
 bool esp_tpl_out_str(struct tpl_run *run, struct tpl_out *out, const struct tpl_str *str)
@@ -313,9 +315,11 @@ bool esp_tpl_str_case(struct tpl_run *run, const struct tpl_str *str, enum tpl_c
         bool user = str->marks != NULL ? str->marks[at] != 0 : str->user;
         uint32_t cp = esp_tpl_str_next(str, &at);
         uint32_t cased = case_of(cp, how, first);
-        bool sharp_s = cp == 0xdf && (how == TPL_CASE_UPPER || how == TPL_CASE_SWAP || (first && how != TPL_CASE_LOWER));
-        bool ok = sharp_s ? esp_tpl_out_text(run, &out, how == TPL_CASE_UPPER || how == TPL_CASE_SWAP ? "SS" : "Ss", user)
-                          : esp_tpl_out_cp(run, &out, cased, user);
+        bool sharp_s =
+            cp == 0xdf && (how == TPL_CASE_UPPER || how == TPL_CASE_SWAP || (first && how != TPL_CASE_LOWER));
+        bool ok = sharp_s
+                      ? esp_tpl_out_text(run, &out, how == TPL_CASE_UPPER || how == TPL_CASE_SWAP ? "SS" : "Ss", user)
+                      : esp_tpl_out_cp(run, &out, cased, user);
         if (!ok) {
             return false;
         }

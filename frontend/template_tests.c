@@ -89,8 +89,9 @@ static bool remainder_of(struct tpl_run *run, const struct tpl_call *call, int64
 {
     int64_t value;
     if (!esp_tpl_as_int(&call->self, &value)) {
-        return call->self.kind == TPL_UNDEF ? esp_tpl_undefined(run, &call->self)
-                                            : esp_tpl_fail(run, ESP_EINVAL, "an integer is needed, not %s", esp_tpl_type(&call->self));
+        return call->self.kind == TPL_UNDEF
+                   ? esp_tpl_undefined(run, &call->self)
+                   : esp_tpl_fail(run, ESP_EINVAL, "an integer is needed, not %s", esp_tpl_type(&call->self));
     }
     if (divisor == 0) {
         return esp_tpl_fail(run, ESP_EINVAL, "division by zero");
@@ -114,7 +115,8 @@ static bool t_even(struct tpl_run *run, const struct tpl_call *call, struct tpl_
 static bool t_divisibleby(struct tpl_run *run, const struct tpl_call *call, struct tpl_value *ret)
 {
     int64_t divisor, rest = 0;
-    return esp_tpl_arg_int(run, &call->arg[0], 0, &divisor) && remainder_of(run, call, divisor, &rest) && answer(ret, rest == 0);
+    return esp_tpl_arg_int(run, &call->arg[0], 0, &divisor) && remainder_of(run, call, divisor, &rest) &&
+           answer(ret, rest == 0);
 }
 
 static bool cased(struct tpl_run *run, const struct tpl_call *call, const char *method, struct tpl_value *ret)
@@ -204,25 +206,43 @@ static bool t_test(struct tpl_run *run, const struct tpl_call *call, struct tpl_
 const struct tpl_builtin *esp_tpl_find_test(const char *name, size_t n)
 {
     static const struct tpl_builtin rows[] = {
-        {"defined", "", 0, t_defined},     {"undefined", "", 0, t_undefined},
-        {"none", "", 0, t_none},           {"string", "", 0, t_string},
-        {"number", "", 0, t_number},       {"integer", "", 0, t_integer},
-        {"float", "", 0, t_float},         {"boolean", "", 0, t_boolean},
-        {"true", "", 0, t_true},           {"false", "", 0, t_false},
-        {"mapping", "", 0, t_mapping},     {"iterable", "", 0, t_iterable},
-        {"sequence", "", 0, t_sequence},   {"callable", "", 0, t_callable},
-        {"odd", "", 0, t_odd},             {"even", "", 0, t_even},
+        {"defined", "", 0, t_defined},
+        {"undefined", "", 0, t_undefined},
+        {"none", "", 0, t_none},
+        {"string", "", 0, t_string},
+        {"number", "", 0, t_number},
+        {"integer", "", 0, t_integer},
+        {"float", "", 0, t_float},
+        {"boolean", "", 0, t_boolean},
+        {"true", "", 0, t_true},
+        {"false", "", 0, t_false},
+        {"mapping", "", 0, t_mapping},
+        {"iterable", "", 0, t_iterable},
+        {"sequence", "", 0, t_sequence},
+        {"callable", "", 0, t_callable},
+        {"odd", "", 0, t_odd},
+        {"even", "", 0, t_even},
         {"divisibleby", "num", 1, t_divisibleby},
-        {"lower", "", 0, t_lower},         {"upper", "", 0, t_upper},
-        {"eq", "other", 1, t_eq},          {"equalto", "other", 1, t_eq},
-        {"==", "other", 1, t_eq},          {"ne", "other", 1, t_ne},
-        {"!=", "other", 1, t_ne},          {"gt", "other", 1, t_gt},
-        {">", "other", 1, t_gt},           {"greaterthan", "other", 1, t_gt},
-        {"ge", "other", 1, t_ge},          {">=", "other", 1, t_ge},
-        {"lt", "other", 1, t_lt},          {"<", "other", 1, t_lt},
-        {"lessthan", "other", 1, t_lt},    {"le", "other", 1, t_le},
-        {"<=", "other", 1, t_le},          {"in", "seq", 1, t_in},
-        {"sameas", "other", 1, t_sameas},  {"filter", "", 0, t_filter},
+        {"lower", "", 0, t_lower},
+        {"upper", "", 0, t_upper},
+        {"eq", "other", 1, t_eq},
+        {"equalto", "other", 1, t_eq},
+        {"==", "other", 1, t_eq},
+        {"ne", "other", 1, t_ne},
+        {"!=", "other", 1, t_ne},
+        {"gt", "other", 1, t_gt},
+        {">", "other", 1, t_gt},
+        {"greaterthan", "other", 1, t_gt},
+        {"ge", "other", 1, t_ge},
+        {">=", "other", 1, t_ge},
+        {"lt", "other", 1, t_lt},
+        {"<", "other", 1, t_lt},
+        {"lessthan", "other", 1, t_lt},
+        {"le", "other", 1, t_le},
+        {"<=", "other", 1, t_le},
+        {"in", "seq", 1, t_in},
+        {"sameas", "other", 1, t_sameas},
+        {"filter", "", 0, t_filter},
         {"test", "", 0, t_test},
     };
     return esp_tpl_find_in(rows, sizeof rows / sizeof rows[0], name, n);

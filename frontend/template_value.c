@@ -11,11 +11,26 @@
 const char *esp_tpl_type(const struct tpl_value *value)
 {
     static const char *const names[] = {
-        [TPL_UNSET] = "nothing",     [TPL_UNDEF] = "Undefined", [TPL_NONE] = "NoneType",        [TPL_BOOL] = "bool",
-        [TPL_INT] = "int",           [TPL_FLOAT] = "float",     [TPL_STR] = "str",              [TPL_LIST] = "list",
-        [TPL_TUPLE] = "tuple",       [TPL_RANGE] = "range",     [TPL_GENERATOR] = "generator",  [TPL_VIEW] = "dict view",
-        [TPL_DICT] = "dict",         [TPL_NAMESPACE] = "Namespace", [TPL_MACRO] = "Macro",      [TPL_FUNCTION] = "function",
-        [TPL_METHOD] = "method",     [TPL_LOOP] = "LoopContext", [TPL_CYCLER] = "Cycler",       [TPL_JOINER] = "Joiner",
+        [TPL_UNSET] = "nothing",
+        [TPL_UNDEF] = "Undefined",
+        [TPL_NONE] = "NoneType",
+        [TPL_BOOL] = "bool",
+        [TPL_INT] = "int",
+        [TPL_FLOAT] = "float",
+        [TPL_STR] = "str",
+        [TPL_LIST] = "list",
+        [TPL_TUPLE] = "tuple",
+        [TPL_RANGE] = "range",
+        [TPL_GENERATOR] = "generator",
+        [TPL_VIEW] = "dict view",
+        [TPL_DICT] = "dict",
+        [TPL_NAMESPACE] = "Namespace",
+        [TPL_MACRO] = "Macro",
+        [TPL_FUNCTION] = "function",
+        [TPL_METHOD] = "method",
+        [TPL_LOOP] = "LoopContext",
+        [TPL_CYCLER] = "Cycler",
+        [TPL_JOINER] = "Joiner",
     };
     return names[value->kind];
 }
@@ -46,7 +61,7 @@ bool esp_tpl_is_number(const struct tpl_value *value)
 
 double esp_tpl_number(const struct tpl_value *value)
 {
-    return value->kind == TPL_FLOAT ? value->real
+    return value->kind == TPL_FLOAT  ? value->real
            : value->kind == TPL_BOOL ? (double)value->truth
                                      : (double)value->integer;
 }
@@ -79,9 +94,11 @@ static int compare_strings(const struct tpl_str *a, const struct tpl_str *b)
     return order != 0 ? order : (a->n > b->n) - (a->n < b->n);
 }
 
-static bool equal_at(struct tpl_run *run, const struct tpl_value *a, const struct tpl_value *b, unsigned depth, bool *ret);
+static bool equal_at(struct tpl_run *run, const struct tpl_value *a, const struct tpl_value *b, unsigned depth,
+                     bool *ret);
 
-static bool equal_dicts(struct tpl_run *run, const struct tpl_dict *a, const struct tpl_dict *b, unsigned depth, bool *ret)
+static bool equal_dicts(struct tpl_run *run, const struct tpl_dict *a, const struct tpl_dict *b, unsigned depth,
+                        bool *ret)
 {
     *ret = a->n == b->n;
     for (size_t idx = 0; *ret && idx < a->n; idx++) {
@@ -96,7 +113,8 @@ static bool equal_dicts(struct tpl_run *run, const struct tpl_dict *a, const str
     return true;
 }
 
-static bool equal_lists(struct tpl_run *run, const struct tpl_list *a, const struct tpl_list *b, unsigned depth, bool *ret)
+static bool equal_lists(struct tpl_run *run, const struct tpl_list *a, const struct tpl_list *b, unsigned depth,
+                        bool *ret)
 {
     *ret = a->n == b->n;
     for (size_t idx = 0; *ret && idx < a->n; idx++) {
@@ -107,7 +125,8 @@ static bool equal_lists(struct tpl_run *run, const struct tpl_list *a, const str
     return true;
 }
 
-static bool equal_at(struct tpl_run *run, const struct tpl_value *a, const struct tpl_value *b, unsigned depth, bool *ret)
+static bool equal_at(struct tpl_run *run, const struct tpl_value *a, const struct tpl_value *b, unsigned depth,
+                     bool *ret)
 {
     if (depth > TPL_VALUE_DEPTH_MAX) {
         return esp_tpl_fail(run, ESP_ELIMIT, "values are nested too deeply");
@@ -157,8 +176,8 @@ static bool order_at(struct tpl_run *run, const struct tpl_value *a, const struc
     }
     bool lists = a->kind == b->kind && (a->kind == TPL_LIST || a->kind == TPL_TUPLE);
     if (!lists || depth > TPL_VALUE_DEPTH_MAX) {
-        return esp_tpl_fail(run, ESP_EINVAL, "'%s' not supported between instances of '%s' and '%s'", op, esp_tpl_type(a),
-                            esp_tpl_type(b));
+        return esp_tpl_fail(run, ESP_EINVAL, "'%s' not supported between instances of '%s' and '%s'", op,
+                            esp_tpl_type(a), esp_tpl_type(b));
     }
     for (size_t idx = 0; idx < a->list->n && idx < b->list->n; idx++) {
         bool equal;
@@ -184,9 +203,10 @@ bool esp_tpl_contains(struct tpl_run *run, const struct tpl_value *box, const st
     switch (box->kind) {
     case TPL_STR:
         if (item->kind != TPL_STR) {
-            return item->kind == TPL_UNDEF ? esp_tpl_undefined(run, item)
-                                           : esp_tpl_fail(run, ESP_EINVAL, "'in <string>' requires string as left operand, not %s",
-                                                          esp_tpl_type(item));
+            return item->kind == TPL_UNDEF
+                       ? esp_tpl_undefined(run, item)
+                       : esp_tpl_fail(run, ESP_EINVAL, "'in <string>' requires string as left operand, not %s",
+                                      esp_tpl_type(item));
         }
         *ret = esp_tpl_str_find(box->str, item->str, 0) != SIZE_MAX;
         return esp_tpl_charge(run, box->str->n);
@@ -326,8 +346,8 @@ static bool find_pair(struct tpl_run *run, const struct tpl_dict *dict, const st
     return true;
 }
 
-bool esp_tpl_dict_find(struct tpl_run *run, const struct tpl_dict *dict, const struct tpl_value *key, struct tpl_value *ret,
-                       bool *ret_found)
+bool esp_tpl_dict_find(struct tpl_run *run, const struct tpl_dict *dict, const struct tpl_value *key,
+                       struct tpl_value *ret, bool *ret_found)
 {
     size_t idx;
     if (!find_pair(run, dict, key, &idx)) {
@@ -351,7 +371,8 @@ const struct tpl_value *esp_tpl_dict_text(const struct tpl_dict *dict, const str
     return NULL;
 }
 
-bool esp_tpl_dict_put(struct tpl_run *run, struct tpl_dict *dict, const struct tpl_value *key, const struct tpl_value *value)
+bool esp_tpl_dict_put(struct tpl_run *run, struct tpl_dict *dict, const struct tpl_value *key,
+                      const struct tpl_value *value)
 {
     size_t idx;
     if (!find_pair(run, dict, key, &idx)) {
@@ -409,8 +430,8 @@ bool esp_tpl_user(const struct tpl_value *value, unsigned depth)
 /* ---- Sorting ----------------------------------------------------------------------------------- */
 
 /* Merges two sorted neighbours of order[]; stable, also when reversed, as Python's sort is. */
-static bool merge(struct tpl_run *run, const struct tpl_value *keys, size_t *order, size_t *room, size_t from, size_t middle,
-                  size_t to, bool reverse)
+static bool merge(struct tpl_run *run, const struct tpl_value *keys, size_t *order, size_t *room, size_t from,
+                  size_t middle, size_t to, bool reverse)
 {
     size_t left = from, right = middle, n = 0;
     while (left < middle && right < to) {

@@ -145,7 +145,8 @@ static esp_status run_once(struct bench *bench, const struct work *work, struct 
         }
     }
     if (status == ESP_OK) {
-        struct run run = {.total_s = (double)(tally.end_ns - begin_ns) / 1e9, .ttft_s = median(tally.ttft_s, work->batch)};
+        struct run run = {.total_s = (double)(tally.end_ns - begin_ns) / 1e9,
+                          .ttft_s = median(tally.ttft_s, work->batch)};
         bool is_decode = strcmp(work->name, "decode") == 0, is_prefill = strcmp(work->name, "prefill") == 0;
         double n = is_prefill ? work->prompt : is_decode ? (double)tally.n_late : (double)tally.n_tokens;
         double span_s = is_decode ? (double)(tally.end_ns - tally.all_started_ns) / 1e9 : run.total_s;
@@ -188,18 +189,20 @@ static bool report(const struct bench *bench, const struct work *work, double *r
     double ttft_ms = median(ttfts, n) * 1e3;
     bool ok;
     if (!bench->options->json) {
-        ok = printf("%-8s batch %-4u prompt %-6u generate %-6u shared %-6u %10.1f tokens/s  %8.3f s  first token %8.1f ms\n",
-                    work->name, work->batch, work->prompt, n_generate, work->shared, rates[n / 2], totals[n / 2], ttft_ms) > 0;
+        ok = printf("%-8s batch %-4u prompt %-6u generate %-6u shared %-6u %10.1f tokens/s  %8.3f s  first token %8.1f "
+                    "ms\n",
+                    work->name, work->batch, work->prompt, n_generate, work->shared, rates[n / 2], totals[n / 2],
+                    ttft_ms) > 0;
         json_decref(rate);
         json_decref(total);
         return ok;
     }
-    json_t *row = json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:o,s:o,s:f,s:I,s:I}", "work", work->name, "model", model,
-                            "device", bench->info.device, "level", bench->info.level, "threads",
+    json_t *row = json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:o,s:o,s:f,s:I,s:I}", "work", work->name, "model",
+                            model, "device", bench->info.device, "level", bench->info.level, "threads",
                             (json_int_t)bench->info.n_threads, "batch", (json_int_t)work->batch, "prompt",
-                            (json_int_t)work->prompt, "generate", (json_int_t)n_generate, "shared", (json_int_t)work->shared,
-                            "tokens_per_s", rate, "total_s", total, "ttft_ms", ttft_ms, "peak_bytes",
-                            (json_int_t)peak_bytes(), "plan_bytes", (json_int_t)plan_bytes(&bench->info));
+                            (json_int_t)work->prompt, "generate", (json_int_t)n_generate, "shared",
+                            (json_int_t)work->shared, "tokens_per_s", rate, "total_s", total, "ttft_ms", ttft_ms,
+                            "peak_bytes", (json_int_t)peak_bytes(), "plan_bytes", (json_int_t)plan_bytes(&bench->info));
     ok = row != NULL && json_dumpf(row, stdout, JSON_COMPACT | JSON_REAL_PRECISION(7)) == 0 && putchar('\n') != EOF &&
          fflush(stdout) == 0;
     json_decref(row);

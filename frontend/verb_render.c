@@ -50,7 +50,8 @@ static esp_status compile_file(const char *path, struct esp_template **ret_templ
 static bool print_answer(const char *key, const char *text, size_t n_bytes)
 {
     json_t *answer = json_pack("{s:s%}", key, text, n_bytes);
-    bool ok = answer != NULL && json_dumpf(answer, stdout, JSON_COMPACT) == 0 && putchar('\n') != EOF && fflush(stdout) == 0;
+    bool ok =
+        answer != NULL && json_dumpf(answer, stdout, JSON_COMPACT) == 0 && putchar('\n') != EOF && fflush(stdout) == 0;
     json_decref(answer);
     return ok;
 }

@@ -53,8 +53,8 @@ static int usage(const char *message)
 static int check_options(const struct esp_options *options)
 {
     int n_prompts = (options->prompt != NULL) + (options->file != NULL) + (options->positional != NULL);
-    int n_constraints = (options->schema != NULL) + (options->regex != NULL) + (options->grammar != NULL) +
-                        (options->choice != NULL);
+    int n_constraints =
+        (options->schema != NULL) + (options->regex != NULL) + (options->grammar != NULL) + (options->choice != NULL);
     if (n_prompts > 1) {
         return usage("one of -p, -f and - can be given");
     }
@@ -117,7 +117,8 @@ static esp_status compile_constraint(struct session *session, struct esp_err *er
         status = esp_file_read(options->schema != NULL ? options->schema : options->grammar, &text, err);
     }
     if (status == ESP_OK) {
-        status = esp_vocab_grammar(session->vocab, kind, text.n == 0 ? "" : text.data, text.n, NULL, &session->grammar, err);
+        status =
+            esp_vocab_grammar(session->vocab, kind, text.n == 0 ? "" : text.data, text.n, NULL, &session->grammar, err);
         if (status != ESP_OK && err->place[0] != '\0') {
             fprintf(stderr, "espalier: %s: at %s: %s\n", kind, err->place, err->keyword);
         }
@@ -251,7 +252,8 @@ static int generate(struct session *session)
 static bool add_message(json_t *messages, const char *role, const struct esp_buf *text)
 {
     json_t *content = json_stringn(text->n == 0 ? "" : text->data, text->n);
-    return content != NULL && json_array_append_new(messages, json_pack("{s:s,s:o}", "role", role, "content", content)) == 0;
+    return content != NULL &&
+           json_array_append_new(messages, json_pack("{s:s,s:o}", "role", role, "content", content)) == 0;
 }
 
 static int answer_messages(struct session *session, json_t *messages)

@@ -18,8 +18,8 @@ static json_t *load(const char *name)
 }
 
 /* Renders and compares with the case's "expected" or "error". Returns whether it is as it should be. */
-static bool check_case(const struct esp_template *tmpl, const json_t *context, const json_t *expected, const json_t *error,
-                       const char *name)
+static bool check_case(const struct esp_template *tmpl, const json_t *context, const json_t *expected,
+                       const json_t *error, const char *name)
 {
     struct esp_rendered rendered;
     struct esp_err err = {0};
@@ -30,8 +30,8 @@ static bool check_case(const struct esp_template *tmpl, const json_t *context, c
         const char *want = json_string_value(expected);
         size_t n = json_string_length(expected);
         good = status == ESP_OK && rendered.text.n == n && memcmp(rendered.text.data, want, n) == 0;
-        CHECK(good, "%s: status %d %s\n# got:  %.300s\n# want: %.300s", name, status, status != ESP_OK ? err.message : "",
-              status == ESP_OK ? rendered.text.data : "", want);
+        CHECK(good, "%s: status %d %s\n# got:  %.300s\n# want: %.300s", name, status,
+              status != ESP_OK ? err.message : "", status == ESP_OK ? rendered.text.data : "", want);
     } else {
         const char *kind = json_string_value(json_object_get(error, "kind"));
         const char *message = json_string_value(json_object_get(error, "message"));
@@ -129,7 +129,8 @@ static void test_cases(void)
             snprintf(label, sizeof label, "%s with %s", name, input);
             json_t *context = make_context(json_object_get(json_object_get(root, "inputs"), input),
                                            json_object_get(json_object_get(root, "templates"), name));
-            n_good += check_case(tmpl, context, json_object_get(item, "expected"), json_object_get(item, "error"), label);
+            n_good +=
+                check_case(tmpl, context, json_object_get(item, "expected"), json_object_get(item, "error"), label);
             json_decref(context);
         }
     }
