@@ -19,7 +19,7 @@ static const char *const end_texts[] = {
     "<EOT>",           "_<EOT>",       "<|EOT|>",         "[EOT]",             "[EOS]",
     "</s>",            "<eos>",        "<turn|>",         "<|tool_response>",  "<|END_OF_TURN_TOKEN|>",
     "<|END_OF_TURN|>", "<|role_end|>", "<|plamo:eos|>",
-    "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    ("<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"),
 };
 
 /* Only whole characters: cutting inside one would leave pieces that are not UTF-8. */
