@@ -106,22 +106,49 @@ static void test_clients(void)
     esp_engine_close(engine);
 }
 
-/* The engine sleeps with a full outbox; taking events wakes it. */
-static void test_stopped_poller(void)
+/* A request of 300 tokens that nobody polls: the engine falls asleep with a full outbox. */
+static esp_engine *start_and_fill(esp_request_id *ret_id)
 {
     esp_engine *engine = start(64);
-    REQUIRE(engine != NULL);
-    esp_request_id id;
-    REQUIRE(submit(engine, 2, 10, 300, &id) == ESP_OK);
-    struct esp_metrics m;
-    for (int i = 0; i < 1000; i++) {
+    struct esp_metrics m = {0};
+    CHECK(engine != NULL && submit(engine, 2, 10, 300, ret_id) == ESP_OK);
+    for (int i = 0; engine != NULL && i < 1000 && m.generation_tokens < 64; i++) {
         usleep(1000);
         esp_get_metrics(engine, &m);
-        if (m.generation_tokens == 64) {
-            break;
-        }
     }
     usleep(20000);
+    return engine;
+}
+
+/* A cancel wakes a sleeping engine; the request's pages come back though nobody polls. */
+static void test_cancel_wakes(void)
+{
+    esp_request_id id;
+    esp_engine *engine = start_and_fill(&id);
+    REQUIRE(engine != NULL);
+    struct esp_metrics m = {.requests_running = 1};
+    esp_cancel(engine, id);
+    for (int i = 0; i < 1000 && m.requests_running > 0; i++) {
+        usleep(1000);
+        esp_get_metrics(engine, &m);
+    }
+    CHECK(m.requests_running == 0 && m.kv_pages_leased == 0);
+    struct esp_event event = {0};
+    uint32_t n = 0;
+    while (event.kind != ESP_EVENT_DONE && esp_poll(engine, 3000000000ll, &event)) {
+        n++;
+    }
+    CHECK(n == 65 && event.finish == ESP_FINISH_CANCELLED && event.n_generated == 64, "%u events", n);
+    esp_engine_close(engine);
+}
+
+/* Taking events wakes it, and nothing is lost. */
+static void test_stopped_poller(void)
+{
+    esp_request_id id;
+    esp_engine *engine = start_and_fill(&id);
+    REQUIRE(engine != NULL);
+    struct esp_metrics m;
     esp_get_metrics(engine, &m);
     CHECK(m.generation_tokens == 64, "%llu tokens nobody took", (unsigned long long)m.generation_tokens);
     struct esp_event event = {0};
@@ -186,4 +213,4 @@ static void test_close(void)
     CHECK(esp_alloc_live() == n_live);
 }
 
-ESP_TEST_MAIN(T(test_clients), T(test_stopped_poller), T(test_idle), T(test_close))
+ESP_TEST_MAIN(T(test_clients), T(test_stopped_poller), T(test_cancel_wakes), T(test_idle), T(test_close))
