@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/engine_impl.h"
+#include "runtime/vocab.h"
 
 struct esp_sampling esp_sampling_default(void)
 {
@@ -114,6 +115,9 @@ void esp_wake(esp_engine *engine)
 void esp_get_metrics(esp_engine *engine, struct esp_metrics *ret_metrics)
 {
     esp_stats_read(&engine->stats, ret_metrics);
+    if (engine->vocab != NULL) { /* grammars are compiled in the clients' threads */
+        ret_metrics->compile = esp_vocab_grammar_stats(engine->vocab).compile;
+    }
 }
 
 void esp_engine_get_info(const esp_engine *engine, struct esp_engine_info *ret_info)

@@ -7,6 +7,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/engine_impl.h"
 #include "runtime/memory.h"
+#include "runtime/vocab.h"
 
 struct opening {
     struct esp_gguf *gguf;
@@ -35,7 +36,7 @@ static esp_status load(struct opening *o, const struct esp_config *config, struc
     esp_status status = esp_gguf_open(config->model_path, &o->gguf, err);
     status = status == ESP_OK ? esp_hparams_read(o->gguf, &o->hp, err) : status;
     size_t vocab_bytes = esp_alloc_bytes(ESP_TAG_VOCAB) + esp_alloc_bytes(ESP_TAG_GRAMMAR);
-    status = status == ESP_OK ? esp_vocab_open(config->model_path, &o->vocab, err) : status;
+    status = status == ESP_OK ? esp_vocab_from_gguf(o->gguf, &o->vocab, err) : status;
     if (status != ESP_OK) {
         return status;
     }

@@ -1,26 +1,7 @@
-/* Histograms with doubling bounds, and the published snapshot. See stats.h. */
+/* The counters and their published snapshot. See stats.h. */
 #include "runtime/stats.h"
 
 #include <string.h>
-
-void esp_histogram_init(struct esp_histogram *histogram, double first_s)
-{
-    memset(histogram, 0, sizeof *histogram);
-    histogram->first_s = first_s;
-}
-
-void esp_histogram_add(struct esp_histogram *histogram, int64_t value_ns)
-{
-    double value_s = value_ns > 0 ? (double)value_ns * 1e-9 : 0;
-    double bound_s = histogram->first_s;
-    for (int i = 0; i < ESP_HISTOGRAM_BUCKETS; i++) {
-        histogram->bucket[i] += value_s <= bound_s;
-        bound_s *= 2;
-    }
-    histogram->bucket[ESP_HISTOGRAM_BUCKETS]++;
-    histogram->sum_s += value_s;
-    histogram->n++;
-}
 
 void esp_stats_init(struct esp_stats *stats)
 {
@@ -28,7 +9,6 @@ void esp_stats_init(struct esp_stats *stats)
     esp_histogram_init(&stats->now.ttft, 1e-3);
     esp_histogram_init(&stats->now.inter_token, 1e-4);
     esp_histogram_init(&stats->now.mask, 1e-7);
-    esp_histogram_init(&stats->now.compile, 1e-5);
     esp_histogram_init(&stats->now.step, 1e-4);
     pthread_mutex_init(&stats->lock, NULL);
     stats->ready = true;

@@ -1,4 +1,4 @@
-/* Counters and histograms, and the snapshot of them that other threads read.
+/* Counters and the histograms of the engine, and the snapshot of them that other threads read.
  *
  * The engine counts in its own copy without a lock and publishes the whole struct once a step, so a
  * reader waits for a copy of a few kilobytes and never for a step. Thread: the engine's; read: any.
@@ -8,11 +8,7 @@
 
 #include <pthread.h>
 
-#include "runtime/espalier.h"
-
-/* Cumulative, as in esp_histogram: every bucket whose bound is not below the value counts it. */
-void esp_histogram_init(struct esp_histogram *histogram, double first_s);
-void esp_histogram_add(struct esp_histogram *histogram, int64_t value_ns); /* below 0 counts as 0 */
+#include "runtime/histogram.h"
 
 struct esp_stats {
     struct esp_metrics now; /* the engine's */

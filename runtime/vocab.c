@@ -290,3 +290,8 @@ esp_status esp_vocab_grammar(const esp_vocab *vocab, const char *kind, const cha
     }
     return status != ESP_OK ? status : esp_grammar_cache_get(vocab->grammars, trie, &spec, ret_grammar, err);
 }
+
+struct esp_grammar_cache_stats esp_vocab_grammar_stats(const esp_vocab *vocab)
+{
+    return esp_grammar_cache_stats(vocab->grammars);
+}

@@ -34,7 +34,9 @@ esp_status esp_grammar_cache_get(struct esp_grammar_cache *cache, const struct e
 struct esp_grammar_cache_stats {
     uint64_t n_compiled, n_hits;
     size_t n_kept, kept_bytes;
+    struct esp_histogram compile; /* time from text to grammar or error */
 };
 struct esp_grammar_cache_stats esp_grammar_cache_stats(struct esp_grammar_cache *cache);
+struct esp_grammar_cache_stats esp_vocab_grammar_stats(const esp_vocab *vocab);
 
 #endif

@@ -13,7 +13,9 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/json.h"
+#include "runtime/histogram.h"
 #include "runtime/vocab.h"
 
 struct entry {
@@ -36,6 +38,7 @@ struct esp_grammar_cache {
     struct entry *newest, *oldest;
     size_t n, bytes_max;
     uint64_t n_compiled, n_hits;
+    struct esp_histogram compile;
 };
 
 /* One option that chooses between texts: the index of the value, 0 when absent. */
@@ -138,6 +141,7 @@ esp_status esp_grammar_cache_create(size_t bytes_max, struct esp_grammar_cache *
         return ESP_ENOMEM;
     }
     cache->bytes_max = bytes_max;
+    esp_histogram_init(&cache->compile, 1e-5);
     *ret_cache = cache;
     return ESP_OK;
 }
@@ -253,8 +257,12 @@ static void compile_entry(struct esp_grammar_cache *cache, const struct esp_trie
     pthread_mutex_unlock(&cache->lock);
     struct esp_grammar *grammar = NULL;
     struct esp_err err = {0};
+    struct esp_clock clock = esp_clock_monotonic();
+    int64_t from_ns = esp_clock_now(&clock);
     esp_status status = esp_grammar_compile(trie, &spec, &grammar, &err);
+    int64_t took_ns = esp_clock_now(&clock) - from_ns;
     pthread_mutex_lock(&cache->lock);
+    esp_histogram_add(&cache->compile, took_ns);
     entry->status = status;
     entry->err = err;
     entry->grammar = status == ESP_OK ? grammar : NULL;
@@ -315,7 +323,8 @@ esp_status esp_grammar_cache_get(struct esp_grammar_cache *cache, const struct e
 struct esp_grammar_cache_stats esp_grammar_cache_stats(struct esp_grammar_cache *cache)
 {
     pthread_mutex_lock(&cache->lock);
-    struct esp_grammar_cache_stats stats = {cache->n_compiled, cache->n_hits, cache->n, kept_bytes(cache)};
+    struct esp_grammar_cache_stats stats = {cache->n_compiled, cache->n_hits, cache->n, kept_bytes(cache),
+                                            cache->compile};
     pthread_mutex_unlock(&cache->lock);
     return stats;
 }

@@ -108,6 +108,7 @@ static void test_constrained(void)
     }
     struct esp_metrics m;
     esp_get_metrics(engine, &m);
+    CHECK(m.compile.n == 1 && m.compile.sum_s > 0, "%llu compiles", (unsigned long long)m.compile.n);
     CHECK(m.mask.n >= 20, "%llu masks", (unsigned long long)m.mask.n);
     esp_grammar_unref(grammar);
     esp_engine_close(engine);
