@@ -30,9 +30,14 @@ bool esp_exprs_push(struct esp_exprs *x, uint32_t value)
     return true;
 }
 
-void esp_exprs_init(struct esp_exprs *x, uint64_t fuel, size_t cap_bytes)
+void esp_exprs_init(struct esp_exprs *x, const struct esp_byteset *alphabet, uint64_t fuel, size_t cap_bytes)
 {
     *x = (struct esp_exprs){.fuel = fuel};
+    if (alphabet != NULL) {
+        x->alphabet = *alphabet;
+    } else {
+        esp_byteset_add(&x->alphabet, 0, 255);
+    }
     esp_arena_init(&x->arena, ESP_TAG_GRAMMAR, cap_bytes);
     esp_nums_init(&x->nums);
     if (!esp_vec_grow(&x->exprs, &x->exprs_cap, 64) || !esp_vec_grow(&x->rows, &x->rows_cap, 16)) {
@@ -160,6 +165,7 @@ esp_status esp_exprs_copy(struct esp_exprs *x, const struct esp_exprs *from, siz
 {
     *x = (struct esp_exprs){.fuel = UINT64_MAX,
                             .lens = from->lens,
+                            .alphabet = from->alphabet,
                             .json_any = from->json_any,
                             .raw_any = from->raw_any};
     esp_arena_init(&x->arena, ESP_TAG_GRAMMAR, cap_bytes);
@@ -203,11 +209,15 @@ static bool list_add(struct esp_exprs *x, const uint32_t *values, uint32_t n)
 
 uint32_t esp_expr_set(struct esp_exprs *x, const struct esp_byteset *set)
 {
+    struct esp_byteset spelled;
     uint32_t words[8];
-    if ((set->w[0] | set->w[1] | set->w[2] | set->w[3]) == 0) {
+    for (int word = 0; word < 4; word++) {
+        spelled.w[word] = set->w[word] & x->alphabet.w[word];
+    }
+    if ((spelled.w[0] | spelled.w[1] | spelled.w[2] | spelled.w[3]) == 0) {
         return ESP_EXPR_EMPTY;
     }
-    memcpy(words, set->w, sizeof words);
+    memcpy(words, spelled.w, sizeof words);
     uint32_t at = x->n_lists;
     if (!list_add(x, words, 8)) {
         return ESP_EXPR_EMPTY;

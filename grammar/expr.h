@@ -87,12 +87,14 @@ struct esp_exprs {
     struct esp_nums nums;
     const struct esp_lens *lens; /* borrowed; NULL = none */
     struct esp_arena arena;      /* rows, calls */
+    struct esp_byteset alphabet; /* bytes that some token spells; others are in no set */
     uint32_t json_any, raw_any;  /* Σ* inside a JSON string and as plain text; 0 until made */
     uint64_t fuel;
     esp_status failed;
 };
 
-void esp_exprs_init(struct esp_exprs *x, uint64_t fuel, size_t cap_bytes);
+/* alphabet: NULL = all bytes. */
+void esp_exprs_init(struct esp_exprs *x, const struct esp_byteset *alphabet, uint64_t fuel, size_t cap_bytes);
 void esp_exprs_finish(struct esp_exprs *x); /* zeroed is fine */
 /* A copy of everything but rows. */
 esp_status esp_exprs_copy(struct esp_exprs *x, const struct esp_exprs *from, size_t cap_bytes);

@@ -142,7 +142,7 @@ esp_status esp_grammar_compile(const struct esp_trie *trie, const struct esp_gra
     g->trie = trie;
     esp_buf_init(&g->warnings, ESP_TAG_GRAMMAR, WARNINGS_BYTES_MAX);
     esp_buf_char(&g->warnings, '[');
-    esp_exprs_init(&g->base, spec->options.fuel != 0 ? spec->options.fuel : ESP_GRAMMAR_FUEL, COMPILE_BYTES_MAX);
+    esp_exprs_init(&g->base, &trie->alphabet, spec->options.fuel != 0 ? spec->options.fuel : ESP_GRAMMAR_FUEL, COMPILE_BYTES_MAX);
     g->lens = esp_lens_create();
     g->base.lens = g->lens;
     status = g->lens == NULL ? ESP_ENOMEM : g->base.failed;

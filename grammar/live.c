@@ -331,7 +331,7 @@ static bool tail_closed(struct esp_exprs *x, uint32_t id, unsigned n, unsigned f
     }
     const struct esp_row *row = esp_expr_row(x, id);
     for (unsigned byte = first; row != NULL && byte <= last; byte++) {
-        if (byte > first && row->next[byte] == row->next[byte - 1]) {
+        if (!esp_byteset_has(&x->alphabet, byte) || (byte > first && row->next[byte] == row->next[byte - 1])) {
             continue;
         }
         if (n == 1 ? row->next[byte] != r : !tail_closed(x, row->next[byte], n - 1, 0x80, 0xBF, r)) {
@@ -349,6 +349,7 @@ static bool leads_closed(struct esp_exprs *x, const struct esp_row *row, uint32_
         unsigned last = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
         bool same = lead != 0xE0 && lead != 0xED && lead != 0xF0 && lead != 0xF4 && lead > 0xC2 &&
                     row->next[lead] == row->next[lead - 1];
+        same = same || !esp_byteset_has(&x->alphabet, lead);
         if (!same && !tail_closed(x, row->next[lead], lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3, first, last, r)) {
             return false;
         }
@@ -365,7 +366,7 @@ bool esp_live_closed(struct esp_exprs *x, uint32_t r)
     const struct esp_row *row = esp_expr_row(x, r);
     bool closed = row != NULL;
     for (unsigned byte = 0x20; closed && byte < 0x80; byte++) {
-        closed = byte == '"' || byte == '\\' || row->next[byte] == r;
+        closed = byte == '"' || byte == '\\' || !esp_byteset_has(&x->alphabet, byte) || row->next[byte] == r;
     }
     closed = closed && leads_closed(x, row, r);
     x->exprs[r].flags |= closed ? ESP_EXPR_CLOSED : ESP_EXPR_OPEN;

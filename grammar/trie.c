@@ -206,20 +206,21 @@ static esp_status copy_tokens(struct esp_trie *trie, const struct esp_trie_token
     return ESP_OK;
 }
 
-static bool byte_complete(const struct item *items, uint32_t n_items)
+static void find_alphabet(struct esp_trie *trie, const struct item *items, uint32_t n_items)
 {
-    bool have[256] = {false};
+    struct esp_byteset alone = {{0}};
     for (uint32_t idx = 0; idx < n_items; idx++) {
+        for (uint32_t at = 0; at < items[idx].n; at++) {
+            esp_byteset_add(&trie->alphabet, items[idx].bytes[at], items[idx].bytes[at]);
+        }
         if (items[idx].n == 1) {
-            have[items[idx].bytes[0]] = true;
+            esp_byteset_add(&alone, items[idx].bytes[0], items[idx].bytes[0]);
         }
     }
-    for (unsigned byte = 0; byte <= 0xF4; byte++) {
-        if (!have[byte] && byte != 0xC0 && byte != 0xC1) {
-            return false;
-        }
+    trie->byte_complete = memcmp(&alone, &trie->alphabet, sizeof alone) == 0;
+    for (const char *c = "0123456789+-.eE"; *c != '\0'; c++) {
+        trie->byte_complete = trie->byte_complete && esp_byteset_has(&alone, (unsigned char)*c);
     }
-    return true;
 }
 
 esp_status esp_trie_create(const struct esp_trie_token *tokens, uint32_t n_tokens, struct esp_trie **ret_trie,
@@ -255,7 +256,7 @@ esp_status esp_trie_create(const struct esp_trie_token *tokens, uint32_t n_token
         }
     }
     qsort(items, n_items, sizeof *items, compare_items);
-    trie->byte_complete = byte_complete(items, n_items);
+    find_alphabet(trie, items, n_items);
     status = build_slices(trie, items, n_items, rest, &n_rest);
     if (status == ESP_OK) {
         status = build_tree(&trie->all, items, n_items);

@@ -13,6 +13,7 @@
 #ifndef ESP_GRAMMAR_TRIE_H
 #define ESP_GRAMMAR_TRIE_H
 
+#include "grammar/expr.h"
 #include "grammar/grammar.h"
 
 #define ESP_TRIE_TOKENS_MAX 4000000u
@@ -40,7 +41,8 @@ struct esp_trie {
     uint32_t n_slices;
     uint32_t *ends; /* ids of end tokens */
     uint32_t n_ends;
-    bool byte_complete; /* every byte that text can hold is a token of its own */
+    struct esp_byteset alphabet; /* bytes that occur in text tokens */
+    bool byte_complete;          /* each of them is a token of its own, and all of a number's are there */
     uint8_t *roles;     /* [n_tokens] */
     uint32_t *token_at; /* [n_tokens + 1] into bytes */
     uint8_t *bytes;
