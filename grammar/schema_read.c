@@ -28,6 +28,12 @@ static bool is_schema(const struct esp_schema *s, const struct esp_jv *v)
     return v->type == ESP_JV_OBJECT || (is_bool(v) && !(s->draft_given && s->draft == ESP_DRAFT4));
 }
 
+/* The values of additionalProperties and additionalItems: booleans in every draft. */
+static esp_status want_rest(struct esp_schema *s, const struct esp_jv *v)
+{
+    return want(s, v, v->type == ESP_JV_OBJECT || is_bool(v), "a boolean or a schema");
+}
+
 static esp_status want_schema(struct esp_schema *s, const struct esp_jv *v)
 {
     return want(s, v, is_schema(s, v), "a schema");
@@ -295,9 +301,9 @@ static esp_status read_prefix(struct esp_schema *s, struct esp_leaf *leaf, const
     return want_schemas(s, v, true);
 }
 
-static esp_status read_schema(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+static esp_status read_additional_items(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
-    return want_schema(s, v);
+    return want_rest(s, v); /* taken by read_items when items is an array */
 }
 
 static esp_status read_properties(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
@@ -325,7 +331,7 @@ static esp_status read_required(struct esp_schema *s, struct esp_leaf *leaf, con
 static esp_status read_additional(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
     leaf->additional = v;
-    return want_schema(s, v);
+    return want_rest(s, v);
 }
 
 /* ---- Applicators and what is refused ------------------------------------------------------------ */
@@ -350,6 +356,13 @@ static esp_status note(struct esp_schema *s, struct esp_leaf *leaf, const struct
 static esp_status refuse(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
     return esp_schema_fail(s, ESP_EUNSUPPORTED, v, "is not supported");
+}
+
+/* Notes since 2019-09; draft-07 lets a validator assert them, as it does formats. */
+static esp_status read_content(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    bool asserts = s->draft_given && s->draft == ESP_DRAFT7 && !s->options.formats_annotate;
+    return asserts ? refuse(s, leaf, v) : ESP_OK;
 }
 
 /* Keywords that assert nothing with this value are taken; with any other they are refused. */
@@ -402,18 +415,18 @@ static const struct keyword {
     {"$ref", ESP_DRAFT_ANY, read_ref},
     {"$schema", ESP_DRAFT_ANY, note},
     {"$vocabulary", NEW, note},
-    {"additionalItems", ESP_DRAFT_ANY & ~ESP_DRAFT2020, read_schema},
+    {"additionalItems", ESP_DRAFT_ANY & ~ESP_DRAFT2020, read_additional_items},
     {"additionalProperties", ESP_DRAFT_ANY, read_additional},
     {"allOf", ESP_DRAFT_ANY, read_applicator},
     {"anyOf", ESP_DRAFT_ANY, read_applicator},
     {"const", FROM6, read_const},
     {"contains", FROM6, refuse},
-    {"contentEncoding", FROM7, note},
-    {"contentMediaType", FROM7, note},
+    {"contentEncoding", FROM7, read_content},
+    {"contentMediaType", FROM7, read_content},
     {"contentSchema", NEW, note},
     {"default", ESP_DRAFT_ANY, note},
     {"definitions", ESP_DRAFT_ANY, note},
-    {"dependencies", ESP_DRAFT_ANY & ~NEW, refuse_unless_empty},
+    {"dependencies", ESP_DRAFT_ANY, refuse_unless_empty},
     {"dependentRequired", NEW, refuse_unless_empty},
     {"dependentSchemas", NEW, refuse_unless_empty},
     {"deprecated", NEW, note},

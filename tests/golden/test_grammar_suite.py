@@ -1,0 +1,105 @@
+"""The JSON-Schema-Test-Suite against the grammar engine, draft by draft.
+
+usage: test_grammar_suite.py ESPALIER [SUITE-DIRECTORY]
+
+The hard rule is that no invalid instance is ever accepted. A schema that compiles must accept its valid instances in
+some order of their keys, spelling policy apart (ALLOWED names what may be refused, with the reason). Schemas that are
+refused are counted, not failed. Prints a table by draft and, with ESPALIER_VERBOSE set, what was refused and why.
+"""
+import collections
+import glob
+import json
+import os
+import sys
+
+from grammar_driver import Driver, Tap, dumps, find_model, find_shared, loads, orders
+
+DRAFTS = {
+    "draft4": "http://json-schema.org/draft-04/schema#",
+    "draft6": "http://json-schema.org/draft-06/schema#",
+    "draft7": "http://json-schema.org/draft-07/schema#",
+    "draft2019-09": "https://json-schema.org/draft/2019-09/schema",
+    "draft2020-12": "https://json-schema.org/draft/2020-12/schema",
+}
+ALLOWED = {
+    # (group, test): reason
+}
+
+
+def surrogates(text):
+    return any(0xD800 <= ord(c) < 0xE000 for c in text)
+
+
+def run_group(driver, draft, group, kind, counts, problems):
+    schema = group["schema"]
+    if isinstance(schema, dict) and "$schema" not in schema:
+        schema = {"$schema": DRAFTS[draft], **schema}
+    texts = [[dumps(v) for v in orders(test["data"])] for test in group["tests"]]
+    flat = [text for variants in texts for text in variants]
+    if surrogates("".join(flat)) or surrogates(dumps(schema)):
+        return
+    options = {"formats": "annotate" if kind == "required" else "assert"}
+    answer = driver.ask({"id": 1, "schema": schema, "options": options, "accept": flat})
+    counts[kind, "groups"] += 1
+    if answer.get("compile") != "ok":
+        counts[kind, "refused"] += 1
+        counts["why", answer["error"]["code"], answer["error"]["keyword"]] += 1
+        invalid_only = not any(test["valid"] for test in group["tests"])
+        if answer["error"]["code"] not in ("UNSUPPORTED", "LIMIT") and not (
+                answer["error"]["code"] == "UNSAT" and invalid_only):
+            problems["verdict"].append("%s / %s: %s" % (draft, group["description"], answer["error"]))
+        return
+    exact, at = True, 0
+    for test, variants in zip(group["tests"], texts):
+        verdict = any(answer["accept"][at:at + len(variants)])
+        at += len(variants)
+        counts[kind, "tests"] += 1
+        name = "%s / %s / %s: %s" % (draft, group["description"], test["description"], variants[0][:200])
+        if verdict and not test["valid"]:
+            problems["accepted"].append(name)
+            exact = False
+        elif test["valid"] and not verdict and (group["description"], test["description"]) not in ALLOWED:
+            problems["refused"].append(name)
+            exact = False
+    counts[kind, "exact"] += exact
+
+
+def main():
+    tap = Tap()
+    suite = sys.argv[2] if len(sys.argv) > 2 else find_shared("data/json-schema-test-suite")
+    if suite is None or find_model() is None:
+        return tap.skip_all("needs the test suite in shared/data and the default model")
+    driver = Driver(sys.argv[1])
+    for draft in DRAFTS:
+        counts, problems = collections.Counter(), collections.defaultdict(list)
+        base = os.path.join(suite, "tests", draft)
+        for path in sorted(glob.glob(os.path.join(base, "**", "*.json"), recursive=True)):
+            inside = os.path.relpath(path, base)
+            kind = "format" if "format" + os.sep in inside else "optional" if inside.startswith("optional") else "required"
+            with open(path, encoding="utf-8") as file:
+                try:
+                    groups = loads(file.read())
+                except (RecursionError, json.JSONDecodeError):
+                    continue
+            for group in groups:
+                run_group(driver, draft, group, kind, counts, problems)
+        for kind in ("required", "optional", "format"):
+            tap.note("%s %s: %d groups, %d compiled, %d exact (%.0f %%), %d tests run" % (
+                draft, kind, counts[kind, "groups"], counts[kind, "groups"] - counts[kind, "refused"],
+                counts[kind, "exact"], 100 * counts[kind, "exact"] / max(1, counts[kind, "groups"]),
+                counts[kind, "tests"]))
+        if os.environ.get("ESPALIER_VERBOSE"):
+            tap.note("refusals: " + ", ".join("%s %s %d" % (*key[1:], n) for key, n in counts.most_common()
+                                              if key[0] == "why"))
+        for key in ("accepted", "refused", "verdict"):
+            for name in problems[key][:40]:
+                tap.note("%s: %s" % (key, name))
+        tap.check(not problems["accepted"], draft + ": no invalid instance is accepted")
+        tap.check(not problems["refused"], draft + ": compiled schemas accept their valid instances")
+        tap.check(not problems["verdict"], draft + ": refusals are UNSUPPORTED, or UNSAT where nothing is valid")
+    tap.check(driver.close() == 0, "grammar check ends well")
+    return tap.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
