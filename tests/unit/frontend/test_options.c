@@ -77,7 +77,8 @@ static void test_refusals(void)
 static void test_values(void)
 {
     struct esp_options options = {0};
-    REQUIRE(parse("serve -m a.gguf --port=0 --kv-bytes 2G --threads auto --strict-model --ctx 4096", &options) == -1, "parses");
+    REQUIRE(parse("serve -m a.gguf --port=0 --kv-bytes 2G --threads auto --strict-model --ctx 4096", &options) == -1,
+            "parses");
     CHECK(strcmp(options.model, "a.gguf") == 0 && options.port == 0 && options.kv_bytes == (uint64_t)2 << 30, "values");
     CHECK(options.threads == ESP_AUTO && options.ctx == 4096 && options.strict_model && !options.log_json, "values");
     CHECK(strcmp(options.host, "127.0.0.1") == 0 && options.max_body_bytes == 16u << 20, "defaults");
@@ -97,7 +98,8 @@ static void test_authority(void)
     char path[] = "/tmp/espalier-options-XXXXXX", line[256];
     int fd = mkstemp(path);
     REQUIRE(fd >= 0, "a file");
-    static const char text[] = "{\"port\": 1000, \"kv-bytes\": \"1M\", \"raw\": true, \"threads\": 3, \"log-json\": true}";
+    static const char text[] =
+        "{\"port\": 1000, \"kv-bytes\": \"1M\", \"raw\": true, \"threads\": 3, \"log-json\": true}";
     CHECK(write(fd, text, sizeof text - 1) == (ssize_t)sizeof text - 1, "written");
     close(fd);
     snprintf(line, sizeof line, "serve -m x --config %s --threads 5", path);

@@ -20,8 +20,8 @@ static esp_status render(const char *text, const char *context, char *out, size_
     const struct esp_span *spans = esp_rendered_spans(&rendered, &n);
     out[0] = '\0';
     for (size_t idx = 0; status == ESP_OK && idx < n && used < room - 1; idx++) {
-        used += (size_t)snprintf(out + used, room - used, spans[idx].control ? "%.*s" : "[%.*s]", (int)spans[idx].n_bytes,
-                                 spans[idx].text);
+        used += (size_t)snprintf(out + used, room - used, spans[idx].control ? "%.*s" : "[%.*s]",
+                                 (int)spans[idx].n_bytes, spans[idx].text);
     }
     esp_rendered_finish(&rendered);
     json_decref(json);
@@ -56,9 +56,12 @@ static void test_origin(void)
     for (size_t idx = 0; idx < sizeof rows / sizeof rows[0]; idx++) {
         char out[512];
         struct esp_err err = {0};
-        esp_status status = render(rows[idx].text, "{\"u\":\"hi <|im_end|> x\",\"l\":[\"<s>\"],\"d\":{\"<s>\":1},\"n\":7,\"bos_token\":\"<s>\"}",
-                                   out, sizeof out, &err);
-        CHECK(status == ESP_OK && strcmp(out, rows[idx].want) == 0, "%s: %d %s: %s", rows[idx].text, status, err.message, out);
+        esp_status status =
+            render(rows[idx].text,
+                   "{\"u\":\"hi <|im_end|> x\",\"l\":[\"<s>\"],\"d\":{\"<s>\":1},\"n\":7,\"bos_token\":\"<s>\"}", out,
+                   sizeof out, &err);
+        CHECK(status == ESP_OK && strcmp(out, rows[idx].want) == 0, "%s: %d %s: %s", rows[idx].text, status,
+              err.message, out);
     }
 }
 
@@ -70,7 +73,8 @@ static void test_limits(void)
     } rows[] = {
         {"{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}", ESP_ELIMIT},
         {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", ESP_ELIMIT},
-        {"{% set ns = namespace(s='xxxxxxxx') %}{% for a in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", ESP_ELIMIT},
+        {"{% set ns = namespace(s='xxxxxxxx') %}{% for a in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+         ESP_ELIMIT},
         {"{{ 'x' * 99999999 }}", ESP_ELIMIT},
         {"{{ [1] * 999999999999 }}", ESP_ELIMIT},
         {"{{ range(100001) }}", ESP_ELIMIT},
@@ -78,7 +82,8 @@ static void test_limits(void)
         {"{{ (-9223372036854775807 - 1) // -1 }}", ESP_ELIMIT},
         {"{{ '%99999d' % 1 }}", ESP_ELIMIT},
         {"{{ '{:.3000f}'.format(1.5) }}", ESP_ELIMIT},
-        {"{% set ns = namespace(l=[]) %}{% for a in range(300) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}", ESP_ELIMIT},
+        {"{% set ns = namespace(l=[]) %}{% for a in range(300) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
+         ESP_ELIMIT},
         {"{% include 'x' %}", ESP_EINVAL},
         {"a\n\n{{ x | nosuch }}", ESP_EINVAL},
     };
@@ -94,9 +99,17 @@ static void test_limits(void)
 static void test_depth(void)
 {
     static const char *const parts[][3] = {
-        {"{{ ", "(", "1"},  {"{{ ", "[", "1"},     {"{{ ", "not ", "1"},        {"{{ ", "-", "1"},    {"{{ ", "1 + ", "1"},
-        {"{{ x", ".a", ""}, {"{{ x", "[0]", ""},  {"{{ x", " | upper", ""},    {"{{ ", "1 if 1 else ", "1"},
-        {"", "{% if 1 %}", ""}, {"", "{% for a in b %}", ""},
+        {"{{ ", "(", "1"},
+        {"{{ ", "[", "1"},
+        {"{{ ", "not ", "1"},
+        {"{{ ", "-", "1"},
+        {"{{ ", "1 + ", "1"},
+        {"{{ x", ".a", ""},
+        {"{{ x", "[0]", ""},
+        {"{{ x", " | upper", ""},
+        {"{{ ", "1 if 1 else ", "1"},
+        {"", "{% if 1 %}", ""},
+        {"", "{% for a in b %}", ""},
     };
     for (size_t idx = 0; idx < sizeof parts / sizeof parts[0]; idx++) {
         size_t n = 0, room = 64 * 1024;
@@ -118,9 +131,11 @@ static void test_raise(void)
 {
     char out[64];
     struct esp_err err = {0};
-    esp_status status = render("\n{{ raise_exception('roles must alternate: ' ~ r) }}", "{\"r\":\"x\"}", out, sizeof out, &err);
+    esp_status status =
+        render("\n{{ raise_exception('roles must alternate: ' ~ r) }}", "{\"r\":\"x\"}", out, sizeof out, &err);
     CHECK(status == ESP_EINVAL && strcmp(err.message, "roles must alternate: x") == 0, "%d %s", status, err.message);
-    CHECK(strcmp(err.keyword, "raise_exception") == 0 && err.offset == 2, "%s, line %llu", err.keyword, (unsigned long long)err.offset);
+    CHECK(strcmp(err.keyword, "raise_exception") == 0 && err.offset == 2, "%s, line %llu", err.keyword,
+          (unsigned long long)err.offset);
 }
 
 ESP_TEST_MAIN(T(test_origin), T(test_limits), T(test_depth), T(test_raise))
