@@ -7,6 +7,8 @@
 #include "frontend/http.h"
 
 #define LAST_EVENTS_NS 2000000000ll
+#define IDLE_POLL_NS 1000000000ll
+#define STOPPING_POLL_NS 20000000ll
 
 static void *dispatch(void *ctx)
 {
@@ -14,21 +16,20 @@ static void *dispatch(void *ctx)
     struct esp_event event;
     int64_t until_ns = 0;
     for (;;) {
-        bool got = esp_poll(server->engine, until_ns == 0 ? -1 : 20000000, &event);
-        if (got) {
-            esp_generation_event(event.user, &event);
-            continue;
-        }
+        /* Asked before each poll: a wake-up may be used up by a poll that also found an event. */
         pthread_mutex_lock(&server->lock);
         bool stopping = server->dispatch_stopping;
         uint32_t n_exchanges = server->n_exchanges;
         pthread_mutex_unlock(&server->lock);
-        int64_t now_ns = esp_clock_now(&server->clock);
-        if (stopping && until_ns == 0) {
-            until_ns = now_ns + LAST_EVENTS_NS;
+        if (stopping) {
+            int64_t now_ns = esp_clock_now(&server->clock);
+            until_ns = until_ns == 0 ? now_ns + LAST_EVENTS_NS : until_ns;
+            if (n_exchanges == 0 || now_ns > until_ns) {
+                return NULL;
+            }
         }
-        if (stopping && (n_exchanges == 0 || now_ns > until_ns)) {
-            return NULL;
+        if (esp_poll(server->engine, stopping ? STOPPING_POLL_NS : IDLE_POLL_NS, &event)) {
+            esp_generation_event(event.user, &event);
         }
     }
 }
