@@ -1,8 +1,9 @@
-/* Speed of the CPU kernels alone, as JSON lines, against ceilings measured in the same run.
+/* Speed of the CPU kernels alone, as JSON lines.
  *
- * usage: bench_kernels [--threads N] [--level scalar|avx2|avx512] [--seconds S] [linear|pack|attn|sample|pool …]
- * linear: weights of one matrix type walked in order over `walk_mb` of memory, so that decode reads DRAM;
- * prefill rates are in 10^9 multiply and add operations a second. The best of several repetitions.
+ * usage: bench_kernels [--threads N] [--level NAME] [--seconds S] [--shape N_OUT N_IN] [TYPE | attn | sample]
+ * linear: matrices of one shape walked in order over about 96 MB, so that few rows read memory and not a
+ * cache; rates count multiplications and additions. One thread is timed by the CPU time of the process,
+ * which other load on the machine disturbs least, several by the wall clock; the best of several runs.
  */
 #include <math.h>
 
@@ -19,7 +20,7 @@ static double seconds = 0.3;
 static double now_s(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    clock_gettime(n_threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -141,28 +142,123 @@ static void bench_linear(enum esp_type type, uint32_t n_out, uint32_t n_in)
     }
 }
 
+struct attn_bench {
+    struct esp_attn_args args;
+};
+
+static void run_attn(void *ctx)
+{
+    const struct attn_bench *b = ctx;
+    if (ops->attn(dev, &b->args) != ESP_OK) {
+        exit(1);
+    }
+}
+
+/* 9 query heads over 3 KV heads of 64: decode of one row, and a prefill chunk, at the end of n_ctx. */
+static void bench_attn(uint32_t n_rows, uint32_t n_ctx)
+{
+    enum { N_HEAD = 9, DIM = 64 };
+    struct esp_kv_geom geom = {.n_layer = 1, .n_head_kv = 3, .head_dim = DIM};
+    uint32_t n_pages = (n_ctx + 15) / 16, *table = must_alloc(n_pages * 4), *pos = must_alloc(n_rows * 4);
+    uint16_t *kv = must_alloc(n_pages * esp_kv_page_bytes(&geom));
+    for (size_t i = 0; i < n_pages * esp_kv_page_bytes(&geom) / 2; i++) {
+        kv[i] = (uint16_t)(0x3000 + (rnd() & 0x83ff));
+    }
+    for (uint32_t i = 0; i < n_pages; i++) {
+        table[i] = i;
+    }
+    for (uint32_t r = 0; r < n_rows; r++) {
+        pos[r] = n_ctx - n_rows + r;
+    }
+    const uint32_t *tables[1] = {table};
+    struct attn_bench b = {.args = {.q = random_floats((size_t)n_rows * N_HEAD * DIM),
+                                    .out = must_alloc((size_t)n_rows * N_HEAD * DIM * 4), .kv = kv, .geom = geom,
+                                    .n_rows = n_rows, .n_head = N_HEAD, .pos = pos,
+                                    .row_seq = must_alloc(n_rows * 4), .pages = tables, .scale = 0.125f}};
+    double s = measure(run_attn, &b), n_positions = (n_ctx - (n_rows - 1) * 0.5) * n_rows * N_HEAD;
+    printf("{\"bench\":\"attn\",\"rows\":%u,\"context\":%u,\"us\":%.1f,\"ns_per_row_position\":%.3f}\n", n_rows, n_ctx,
+           s * 1e6, s / n_positions * 1e9);
+}
+
+struct sample_bench {
+    struct esp_sample_row row;
+    uint32_t n_vocab;
+};
+
+static void run_sample(void *ctx)
+{
+    struct sample_bench *b = ctx;
+    struct esp_sample_args args = {.rows = &b->row, .n_rows = 1, .n_vocab = b->n_vocab};
+    if (ops->sample(dev, &args) != ESP_OK) {
+        exit(1);
+    }
+}
+
+static void bench_sample(uint32_t n_vocab)
+{
+    static const struct {
+        const char *name;
+        float temperature, top_p;
+        uint32_t top_k, n_top;
+        bool masked;
+    } kinds[] = {{"greedy", 0, 1, 0, 0, false},   {"greedy, masked", 0, 1, 0, 0, true}, {"plain", 1, 1, 0, 0, false},
+                 {"top_k 40", 1, 1, 40, 0, false}, {"top_p 0.9", 1, 0.9f, 0, 0, false},  {"top 5", 0, 1, 0, 5, false}};
+    float *logits = random_floats(n_vocab);
+    uint64_t *mask = must_alloc((n_vocab + 63) / 64 * 8);
+    for (uint32_t i = 0; i < n_vocab; i++) {
+        logits[i] = logits[i] * 6 + (i % 997 == 0 ? 6 : 0);
+        mask[i / 64] |= (uint64_t)(rnd() & 1) << (i % 64);
+    }
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        struct sample_bench b = {.n_vocab = n_vocab, .row = {.logits = logits, .temperature = kinds[i].temperature,
+                                 .top_p = kinds[i].top_p, .top_k = kinds[i].top_k, .repetition_penalty = 1,
+                                 .n_top = kinds[i].n_top, .mask = kinds[i].masked ? mask : NULL, .seed = 1}};
+        printf("{\"bench\":\"sample\",\"kind\":\"%s\",\"n_vocab\":%u,\"us\":%.1f}\n", kinds[i].name, n_vocab,
+               measure(run_sample, &b) * 1e6);
+    }
+}
+
+static const char *only;
+static uint32_t shape[2] = {1536, 576};
+
+static void mask_level(const char *name)
+{
+    for (int level = 0; level < ESP_CPU_LEVELS; level++) {
+        if (strcmp(name, esp_cpu_level_name((enum esp_cpu_level)level)) == 0) {
+            esp_cpu_level_mask((enum esp_cpu_level)level);
+        }
+    }
+}
+
+/* Takes one option; returns how many further arguments it used. */
+static int take_option(char **arg, int n_left)
+{
+    if (strcmp(arg[0], "--threads") == 0 && n_left > 0) {
+        n_threads = atoi(arg[1]);
+    } else if (strcmp(arg[0], "--seconds") == 0 && n_left > 0) {
+        seconds = atof(arg[1]);
+    } else if (strcmp(arg[0], "--level") == 0 && n_left > 0) {
+        mask_level(arg[1]);
+    } else if (strcmp(arg[0], "--shape") == 0 && n_left > 1) {
+        shape[0] = (uint32_t)atoi(arg[1]);
+        shape[1] = (uint32_t)atoi(arg[2]);
+        return 2;
+    } else {
+        only = arg[0];
+        return 0;
+    }
+    return 1;
+}
+
+static bool asked(const char *name)
+{
+    return only == NULL || strcmp(only, name) == 0;
+}
+
 int main(int argc, char **argv)
 {
-    const char *only = NULL;
-    uint32_t n_out = 1536, n_in = 576;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
-            n_threads = atoi(argv[++i]);
-        } else if (strcmp(argv[i], "--seconds") == 0 && i + 1 < argc) {
-            seconds = atof(argv[++i]);
-        } else if (strcmp(argv[i], "--shape") == 0 && i + 2 < argc) {
-            n_out = (uint32_t)atoi(argv[++i]);
-            n_in = (uint32_t)atoi(argv[++i]);
-        } else if (strcmp(argv[i], "--level") == 0 && i + 1 < argc) {
-            i++;
-            for (int level = 0; level < ESP_CPU_LEVELS; level++) {
-                if (strcmp(argv[i], esp_cpu_level_name((enum esp_cpu_level)level)) == 0) {
-                    esp_cpu_level_mask((enum esp_cpu_level)level);
-                }
-            }
-        } else {
-            only = argv[i];
-        }
+        i += take_option(argv + i, argc - i - 1);
     }
     ops = esp_ops_cpu();
     struct esp_dev_config config = {
@@ -174,9 +270,18 @@ int main(int argc, char **argv)
     }
     for (uint32_t type = 0; type < ESP_TYPE_COUNT; type++) {
         const struct esp_type_info *info = esp_type_info(type);
-        if (info != NULL && info->runs && (only == NULL || strcmp(only, info->name) == 0) && n_in % info->block == 0) {
-            bench_linear((enum esp_type)type, n_out, n_in);
+        if (info != NULL && info->runs && asked(info->name) && shape[1] % info->block == 0) {
+            bench_linear((enum esp_type)type, shape[0], shape[1]);
         }
+    }
+    if (asked("attn")) {
+        bench_attn(1, 512);
+        bench_attn(1, 4096);
+        bench_attn(512, 512);
+        bench_attn(512, 4096);
+    }
+    if (asked("sample")) {
+        bench_sample(49152);
     }
     ops->dev_close(dev);
     return 0;
