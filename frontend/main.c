@@ -5,7 +5,6 @@
  */
 #include <jansson.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -47,6 +46,8 @@ static const struct {
     {NULL, NULL},
 };
 
+#define LOG_LINE_BYTES 8192
+
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 static void sink_text(enum esp_log_level level, const char *topic, const char *text)
@@ -64,14 +65,15 @@ static void sink_json(enum esp_log_level level, const char *topic, const char *t
     clock_gettime(CLOCK_REALTIME, &now);
     json_t *line = json_pack("{s:f,s:s,s:s,s:s}", "time", (double)now.tv_sec + (double)now.tv_nsec / 1e9, "level",
                              level_names[level], "topic", topic, "message", text);
-    char *dump = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(16));
-    if (dump != NULL) {
-        fprintf(stderr, "%s\n", dump);
+    char text_out[LOG_LINE_BYTES];
+    size_t n = line == NULL ? 0 : json_dumpb(line, text_out, sizeof text_out - 1, JSON_COMPACT | JSON_REAL_PRECISION(16));
+    if (n > 0 && n < sizeof text_out - 1) {
+        text_out[n] = '\0';
+        fprintf(stderr, "%s\n", text_out);
     } else { /* text that is no UTF-8 cannot be a JSON string */
-        fprintf(stderr, "{\"level\":\"%s\",\"topic\":\"log\",\"message\":\"a line that is not UTF-8\"}\n",
+        fprintf(stderr, "{\"level\":\"%s\",\"topic\":\"log\",\"message\":\"a line that cannot be printed\"}\n",
                 level_names[level]);
     }
-    free(dump); /* jansson's own allocation */
     json_decref(line);
 }
 

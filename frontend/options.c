@@ -242,12 +242,11 @@ static const char *config_text(json_t *config, const char *key, json_t *value)
     if (json_is_boolean(value)) {
         return json_is_true(value) ? "true" : "false";
     }
-    char *text = json_is_number(value) ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
-    if (text == NULL || json_object_set_new(config, key, json_string(text)) != 0) {
-        free(text); /* jansson's own allocation */
+    char text[64];
+    size_t n = json_is_number(value) ? json_dumpb(value, text, sizeof text, JSON_ENCODE_ANY) : 0;
+    if (n == 0 || n > sizeof text || json_object_set_new(config, key, json_stringn(text, n)) != 0) {
         return NULL;
     }
-    free(text);
     return json_string_value(json_object_get(config, key));
 }
 
@@ -398,18 +397,9 @@ static bool take_arguments(struct parser *parser, int argc, char **argv, int fir
 
 /* ---- The whole --------------------------------------------------------------------------------- */
 
-/* What every verb needs before it can begin. */
-static bool check_needs(const struct esp_options *options, uint32_t verb_bit)
+/* What single verbs need besides a model: a file, a text, nothing left over. */
+static bool check_own_needs(const struct esp_options *options, uint32_t verb_bit, bool explains)
 {
-    const uint32_t engine = ESP_VERB_SERVE | ESP_VERB_RUN | ESP_VERB_BENCH | ESP_VERB_LOGITS | ESP_VERB_PERPLEXITY;
-    const uint32_t vocab = ESP_VERB_TOKENIZE | ESP_VERB_GRAMMAR;
-    bool explains = options->sub != NULL && strcmp(options->sub, "explain") == 0;
-    if ((verb_bit & engine) != 0 && options->model == NULL) {
-        return usage_error("%s needs a model: -m FILE", options->verb);
-    }
-    if ((verb_bit & vocab) != 0 && !explains && (options->model == NULL) == (options->vocab == NULL)) {
-        return usage_error("%s needs one of -m FILE and --vocab FILE", options->verb);
-    }
     if (verb_bit == ESP_VERB_RENDER && options->template_file == NULL) {
         return usage_error("render needs a template: --template FILE");
     }
@@ -428,6 +418,21 @@ static bool check_needs(const struct esp_options *options, uint32_t verb_bit)
         return usage_error("%s takes no argument \"%s\"", options->verb, options->positional);
     }
     return true;
+}
+
+/* What every verb needs before it can begin. */
+static bool check_needs(const struct esp_options *options, uint32_t verb_bit)
+{
+    const uint32_t engine = ESP_VERB_SERVE | ESP_VERB_RUN | ESP_VERB_BENCH | ESP_VERB_LOGITS | ESP_VERB_PERPLEXITY;
+    const uint32_t vocab = ESP_VERB_TOKENIZE | ESP_VERB_GRAMMAR;
+    bool explains = options->sub != NULL && strcmp(options->sub, "explain") == 0;
+    if ((verb_bit & engine) != 0 && options->model == NULL) {
+        return usage_error("%s needs a model: -m FILE", options->verb);
+    }
+    if ((verb_bit & vocab) != 0 && !explains && (options->model == NULL) == (options->vocab == NULL)) {
+        return usage_error("%s needs one of -m FILE and --vocab FILE", options->verb);
+    }
+    return check_own_needs(options, verb_bit, explains);
 }
 
 static bool find_verb(int argc, char **argv, struct parser *parser, int *ret_first)

@@ -65,7 +65,8 @@ const struct esp_option esp_option_rows[] = {
      .help = "answer with JSON of this JSON schema"},
     {"regex", 0, ESP_OPTION_TEXT, ESP_VERB_RUN, AT(regex), .value = "PATTERN",
      .help = "answer with a full match of this pattern"},
-    {"grammar", 0, ESP_OPTION_TEXT, ESP_VERB_RUN, AT(grammar), .value = "FILE", .help = "answer with this grammar (GBNF)"},
+    {"grammar", 0, ESP_OPTION_TEXT, ESP_VERB_RUN, AT(grammar), .value = "FILE",
+     .help = "answer with this grammar (GBNF)"},
     {"choice", 0, ESP_OPTION_TEXT, ESP_VERB_RUN, AT(choice), .value = "A,B,C",
      .help = "answer with one of these texts"},
     {"max-tokens", 0, ESP_OPTION_U32, ESP_VERB_RUN, AT(max_tokens), "auto", 1, 16777216, .value = "N",
@@ -126,6 +127,7 @@ const struct esp_verb_row esp_verb_rows[] = {
 };
 const size_t esp_verb_n_rows = sizeof esp_verb_rows / sizeof esp_verb_rows[0];
 
-const char *const esp_option_later_names[] = {"tls-cert",  "tls-key", "cache-dir", "cache-bytes", "lenient-schema", "trace",
-                                              "synthetic", "url",     "format",    "input",       NULL};
+const char *const esp_option_later_names[] = {"tls-cert", "tls-key",   "cache-dir", "cache-bytes", "lenient-schema",
+                                              "trace",    "synthetic", "url",       "format",      "input",
+                                              NULL};
 const char *const esp_verb_later_names[] = {"batch", "tree", "pull", "doctor", NULL};

@@ -133,6 +133,24 @@ static bool python_attr(struct tpl_run *run, const struct tpl_value *owner, cons
     return true;
 }
 
+/* The character at a position, which may count from the end. */
+static bool character(struct tpl_run *run, const struct tpl_str *str, int64_t idx, struct tpl_value *ret,
+                      bool *ret_found)
+{
+    int64_t n = (int64_t)esp_tpl_str_count(str);
+    idx += idx < 0 ? n : 0;
+    *ret_found = idx >= 0 && idx < n;
+    if (!esp_tpl_charge(run, str->n)) {
+        return false;
+    }
+    if (!*ret_found) {
+        return true;
+    }
+    size_t from = esp_tpl_str_offset(str, (size_t)idx), to = from;
+    esp_tpl_str_next(str, &to);
+    return esp_tpl_str_part(run, str, from, to, ret);
+}
+
 /* Python's obj[key]; *ret_found is false where Python raises a lookup or type error. */
 static bool python_item(struct tpl_run *run, const struct tpl_value *owner, const struct tpl_value *key,
                         struct tpl_value *ret, bool *ret_found)
@@ -147,18 +165,7 @@ static bool python_item(struct tpl_run *run, const struct tpl_value *owner, cons
         return true;
     }
     if (owner->kind == TPL_STR) {
-        int64_t n = (int64_t)esp_tpl_str_count(owner->str);
-        idx += idx < 0 ? n : 0;
-        if (!esp_tpl_charge(run, owner->str->n)) {
-            return false;
-        }
-        if (idx < 0 || idx >= n) {
-            return true;
-        }
-        *ret_found = true;
-        size_t from = esp_tpl_str_offset(owner->str, (size_t)idx), to = from;
-        esp_tpl_str_next(owner->str, &to);
-        return esp_tpl_str_part(run, owner->str, from, to, ret);
+        return character(run, owner->str, idx, ret, ret_found);
     }
     if (owner->kind == TPL_LIST || owner->kind == TPL_TUPLE || owner->kind == TPL_RANGE) {
         int64_t n = (int64_t)owner->list->n;
@@ -209,6 +216,11 @@ bool esp_tpl_item(struct tpl_run *run, const struct tpl_value *owner, const stru
 
 /* ---- Slices ------------------------------------------------------------------------------------ */
 
+static int64_t clamp(int64_t value, int64_t low, int64_t high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
 /* One bound of a slice as Python adjusts it; low and high are the limits for the step's direction. */
 static bool slice_bound(struct tpl_run *run, const struct tpl_value *bound, int64_t n, int64_t low, int64_t high,
                         int64_t fallback, int64_t *ret)
@@ -225,7 +237,7 @@ static bool slice_bound(struct tpl_run *run, const struct tpl_value *bound, int6
     if (value < 0) {
         value = value < -n ? low : value + n;
     }
-    *ret = value < low ? low : value > high ? high : value;
+    *ret = clamp(value, low, high);
     return true;
 }
 
@@ -233,6 +245,12 @@ struct slice {
     int64_t start, step;
     size_t n;
 };
+
+static size_t slice_count(int64_t start, int64_t stop, int64_t step)
+{
+    int64_t span = step > 0 ? stop - start : start - stop, stride = step > 0 ? step : -step;
+    return span > 0 ? (size_t)((span + stride - 1) / stride) : 0;
+}
 
 static bool resolve_slice(struct tpl_run *run, const struct tpl_value bounds[3], size_t length, struct slice *ret_slice)
 {
@@ -243,14 +261,13 @@ static bool resolve_slice(struct tpl_run *run, const struct tpl_value bounds[3],
     if (step == 0) {
         return esp_tpl_fail(run, ESP_EINVAL, "slice step cannot be zero");
     }
-    step = step > n + 1 ? n + 1 : step < -n - 1 ? -n - 1 : step; /* as good as any larger one */
+    step = clamp(step, -n - 1, n + 1); /* as good as any larger one */
     int64_t low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
     if (!slice_bound(run, &bounds[0], n, low, high, step < 0 ? high : low, &start) ||
         !slice_bound(run, &bounds[1], n, low, high, step < 0 ? low : high, &stop)) {
         return false;
     }
-    int64_t span = step > 0 ? stop - start : start - stop, stride = step > 0 ? step : -step;
-    *ret_slice = (struct slice){start, step, span > 0 ? (size_t)((span + stride - 1) / stride) : 0};
+    *ret_slice = (struct slice){start, step, slice_count(start, stop, step)};
     return true;
 }
 

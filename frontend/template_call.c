@@ -40,44 +40,59 @@ static bool add_double_starred(struct tpl_run *run, const struct tpl_value *valu
     return true;
 }
 
+/* Room for the arguments of a call; a star may bring up to the limit. */
+static bool args_room(struct tpl_run *run, const struct tpl_node *first, struct tpl_args *args, size_t *ret_n,
+                      size_t *ret_n_kw)
+{
+    size_t n = 0, n_kw = 0;
+    bool star = false, double_star = false;
+    for (const struct tpl_node *at = first; at != NULL; at = at->next) {
+        star = star || at->kind == TPL_N_STAR;
+        double_star = double_star || at->kind == TPL_N_STARSTAR;
+        n_kw += at->kind == TPL_N_KWARG;
+        n += at->kind != TPL_N_KWARG;
+    }
+    n = star ? TPL_ARGS_MAX : n;
+    n_kw = double_star ? TPL_ARGS_MAX : n_kw;
+    args->list = n > 0 ? esp_tpl_alloc(run, n, sizeof *args->list) : NULL;
+    args->kw = n_kw > 0 ? esp_tpl_alloc(run, n_kw, sizeof *args->kw) : NULL;
+    *ret_n = n;
+    *ret_n_kw = n_kw;
+    return (n == 0 || args->list != NULL) && (n_kw == 0 || args->kw != NULL);
+}
+
+static bool add_arg(struct tpl_run *run, const struct tpl_node *node, const struct tpl_value *value,
+                    struct tpl_args *args, size_t n, size_t n_kw)
+{
+    if (node->kind == TPL_N_STAR) {
+        return add_starred(run, value, args, n);
+    }
+    if (node->kind == TPL_N_STARSTAR) {
+        return add_double_starred(run, value, args, n_kw);
+    }
+    bool named = node->kind == TPL_N_KWARG;
+    if (named ? args->n_kw == n_kw : args->n == n) {
+        return esp_tpl_fail(run, ESP_ELIMIT, "a call has more than %u arguments", TPL_ARGS_MAX);
+    }
+    if (named) {
+        args->kw[args->n_kw++] = (struct tpl_kwarg){node->value.str, *value};
+    } else {
+        args->list[args->n++] = *value;
+    }
+    return true;
+}
+
 static bool eval_args(struct tpl_run *run, const struct tpl_node *first, struct tpl_args *ret_args)
 {
     struct tpl_args args = {0};
-    size_t n = 0, n_kw = 0;
-    for (const struct tpl_node *at = first; at != NULL; at = at->next) {
-        n = at->kind == TPL_N_STAR ? TPL_ARGS_MAX : n + (at->kind != TPL_N_KWARG);
-        n_kw = at->kind == TPL_N_STARSTAR ? TPL_ARGS_MAX : n_kw + (at->kind == TPL_N_KWARG);
-    }
-    n = n > TPL_ARGS_MAX ? TPL_ARGS_MAX : n;
-    n_kw = n_kw > TPL_ARGS_MAX ? TPL_ARGS_MAX : n_kw;
-    args.list = n > 0 ? esp_tpl_alloc(run, n, sizeof *args.list) : NULL;
-    args.kw = n_kw > 0 ? esp_tpl_alloc(run, n_kw, sizeof *args.kw) : NULL;
-    if ((n > 0 && args.list == NULL) || (n_kw > 0 && args.kw == NULL)) {
+    size_t n, n_kw;
+    if (!args_room(run, first, &args, &n, &n_kw)) {
         return false;
     }
     for (const struct tpl_node *at = first; at != NULL; at = at->next) {
         struct tpl_value value;
         bool wraps = at->kind == TPL_N_KWARG || at->kind == TPL_N_STAR || at->kind == TPL_N_STARSTAR;
-        if (!esp_tpl_eval(run, wraps ? at->a : at, &value)) {
-            return false;
-        }
-        bool ok = true;
-        if (at->kind == TPL_N_STAR) {
-            ok = add_starred(run, &value, &args, n);
-        } else if (at->kind == TPL_N_STARSTAR) {
-            ok = add_double_starred(run, &value, &args, n_kw);
-        } else if (at->kind == TPL_N_KWARG) {
-            ok = args.n_kw < n_kw || esp_tpl_fail(run, ESP_ELIMIT, "too many arguments");
-            if (ok) {
-                args.kw[args.n_kw++] = (struct tpl_kwarg){at->value.str, value};
-            }
-        } else {
-            ok = args.n < n || esp_tpl_fail(run, ESP_ELIMIT, "too many arguments");
-            if (ok) {
-                args.list[args.n++] = value;
-            }
-        }
-        if (!ok) {
+        if (!esp_tpl_eval(run, wraps ? at->a : at, &value) || !add_arg(run, at, &value, &args, n, n_kw)) {
             return false;
         }
     }

@@ -216,17 +216,16 @@ bool esp_tpl_arithmetic(struct tpl_run *run, enum tpl_op op, const struct tpl_va
                    ? integer_arithmetic(run, op, x, y, ret)
                    : real_arithmetic(run, op, esp_tpl_number(a), esp_tpl_number(b), ret);
     }
-    if (op == TPL_ADD && a->kind == TPL_STR && b->kind == TPL_STR) {
-        return add_strings(run, a->str, b->str, ret);
-    }
     if (op == TPL_ADD && a->kind == b->kind && is_sequence(a)) {
-        return join_lists(run, a, b, ret);
+        return a->kind == TPL_STR ? add_strings(run, a->str, b->str, ret) : join_lists(run, a, b, ret);
+    }
+    if (op == TPL_MUL && is_sequence(b)) { /* the sequence first */
+        const struct tpl_value *other = a;
+        a = b;
+        b = other;
     }
     if (op == TPL_MUL && is_sequence(a) && esp_tpl_as_int(b, &y)) {
         return repeat(run, a, y, ret);
-    }
-    if (op == TPL_MUL && is_sequence(b) && esp_tpl_as_int(a, &x)) {
-        return repeat(run, b, x, ret);
     }
     if (op == TPL_MOD && a->kind == TPL_STR) {
         return esp_tpl_format_percent(run, a->str, b, ret);

@@ -219,6 +219,23 @@ static bool is_param(const struct tpl_run *run, const struct tpl_node *node, con
     return false;
 }
 
+/* A keyword that is no parameter: the caller of a call block, one for kwargs, or a mistake. */
+static bool take_keyword(struct tpl_run *run, const struct tpl_node *node, const struct tpl_kwarg *kw,
+                         struct tpl_dict *named, struct tpl_value *caller)
+{
+    struct tpl_value key = {.kind = TPL_STR, .str = kw->name};
+    if (is_param(run, node, kw->name)) {
+        return true;
+    }
+    if (esp_tpl_str_is(kw->name, "caller") && node->takes_caller) {
+        *caller = kw->value;
+        return true;
+    }
+    return node->flag ? esp_tpl_dict_put(run, named, &key, &kw->value)
+                      : esp_tpl_fail(run, ESP_EINVAL, "the macro takes no keyword argument '%.*s'",
+                                     (int)(kw->name->n < 100 ? kw->name->n : 100), kw->name->data);
+}
+
 static bool bind_rest(struct tpl_run *run, const struct tpl_node *node, const struct tpl_args *args)
 {
     struct tpl_value extra, named, caller = {.kind = TPL_UNSET};
@@ -237,17 +254,7 @@ static bool bind_rest(struct tpl_run *run, const struct tpl_node *node, const st
         extra.list->items[idx] = args->list[n_params + idx];
     }
     for (size_t idx = 0; idx < args->n_kw; idx++) {
-        const struct tpl_str *name = args->kw[idx].name;
-        struct tpl_value key = {.kind = TPL_STR, .str = name};
-        if (is_param(run, node, name)) {
-            continue;
-        }
-        if (esp_tpl_str_is(name, "caller") && node->takes_caller) {
-            caller = args->kw[idx].value;
-        } else if (!node->flag) {
-            return esp_tpl_fail(run, ESP_EINVAL, "the macro takes no keyword argument '%.*s'",
-                                (int)(name->n < 100 ? name->n : 100), name->data);
-        } else if (!esp_tpl_dict_put(run, named.dict, &key, &args->kw[idx].value)) {
+        if (!take_keyword(run, node, &args->kw[idx], named.dict, &caller)) {
             return false;
         }
     }

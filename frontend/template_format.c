@@ -44,29 +44,46 @@ static bool put_text(struct tpl_run *run, struct tpl_out *out, const struct tpl_
            put_fill(run, out, field->fill, pad - left);
 }
 
+/* Commas between groups of three digits of the whole part. */
+static void group_digits(const char *digits, char *out, size_t room)
+{
+    size_t whole = strspn(digits, "0123456789"), n = 0;
+    for (size_t idx = 0; digits[idx] != '\0' && n < room - 2; idx++) {
+        if (idx > 0 && idx < whole && (whole - idx) % 3 == 0) {
+            out[n++] = ',';
+        }
+        out[n++] = digits[idx];
+    }
+    out[n] = '\0';
+}
+
 /* digits: without sign; prefix: "", "-", "+0x", … Zero padding goes between the two. */
 static bool put_number(struct tpl_run *run, struct tpl_out *out, const char *prefix, const char *digits,
                        const struct field *field)
 {
     char grouped[512];
     if (field->grouped) {
-        size_t whole = strspn(digits, "0123456789"), n = 0;
-        for (size_t idx = 0; digits[idx] != '\0' && n < sizeof grouped - 2; idx++) {
-            if (idx > 0 && idx < whole && (whole - idx) % 3 == 0) {
-                grouped[n++] = ',';
-            }
-            grouped[n++] = digits[idx];
-        }
-        grouped[n] = '\0';
+        group_digits(digits, grouped, sizeof grouped);
         digits = grouped;
     }
-    size_t n = strlen(prefix) + strlen(digits),
-           pad = field->width > 0 && (size_t)field->width > n ? (size_t)field->width - n : 0;
+    size_t n = strlen(prefix) + strlen(digits);
+    size_t pad = field->width > 0 && (size_t)field->width > n ? (size_t)field->width - n : 0;
     char align = field->align == 0 ? '>' : field->align;
     size_t left = align == '>' ? pad : align == '^' ? pad / 2 : 0, middle = align == '=' ? pad : 0;
     return put_fill(run, out, field->fill, left) && esp_tpl_out_text(run, out, prefix, false) &&
            put_fill(run, out, field->fill, middle) && esp_tpl_out_text(run, out, digits, false) &&
            put_fill(run, out, field->fill, pad - left - middle);
+}
+
+static void binary_digits(uint64_t magnitude, char *out)
+{
+    size_t n = 0;
+    for (int bit = 63; bit >= 0; bit--) {
+        if (n > 0 || bit == 0 || (magnitude >> bit & 1) != 0) {
+            out[n++] = (char)('0' + (magnitude >> bit & 1));
+        }
+    }
+    out[n] = '\0';
 }
 
 static bool put_integer(struct tpl_run *run, struct tpl_out *out, int64_t value, const struct field *field)
@@ -81,13 +98,7 @@ static bool put_integer(struct tpl_run *run, struct tpl_out *out, int64_t value,
         snprintf(digits, sizeof digits, "%" PRIo64, magnitude);
         radix = "0o";
     } else if (field->type == 'b') {
-        size_t n = 0;
-        for (int bit = 63; bit >= 0; bit--) {
-            if (n > 0 || bit == 0 || (magnitude >> bit & 1) != 0) {
-                digits[n++] = (char)('0' + (magnitude >> bit & 1));
-            }
-        }
-        digits[n] = '\0';
+        binary_digits(magnitude, digits);
         radix = "0b";
     } else {
         snprintf(digits, sizeof digits, "%0*" PRIu64,
@@ -111,7 +122,8 @@ static bool put_real(struct tpl_run *run, struct tpl_out *out, double value, con
         esp_tpl_real_text(fabs(value), digits);
     } else {
         snprintf(digits, sizeof digits, format, precision, fabs(percent ? value * 100 : value));
-        strcat(digits, percent ? "%" : "");
+        size_t n = strlen(digits);
+        snprintf(digits + n, sizeof digits - n, "%s", percent ? "%" : "");
     }
     return put_number(run, out, sign, digits, field);
 }
@@ -238,6 +250,27 @@ static bool read_flags(struct percent *percent, struct field *field)
     return true;
 }
 
+/* A value under %d, %x, %f and their kin. */
+static bool put_converted(struct tpl_run *run, struct tpl_out *out, const struct tpl_value *value, struct field *field,
+                          char c)
+{
+    struct tpl_value number = *value;
+    if (value->kind == TPL_UNDEF) {
+        return esp_tpl_undefined(run, value);
+    }
+    if (!esp_tpl_is_number(value)) {
+        return esp_tpl_fail(run, ESP_EINVAL, "%%%c format: a number is required, not %s", c, esp_tpl_type(value));
+    }
+    if (strchr("diuxXo", c) != NULL && value->kind == TPL_FLOAT) {
+        if (!(fabs(value->real) < 9.2e18)) {
+            return esp_tpl_fail(run, ESP_ELIMIT, "the integer is too large");
+        }
+        number = esp_tpl_int((int64_t)value->real);
+    }
+    field->type = c == 'i' || c == 'u' ? 'd' : c;
+    return put_value(run, out, &number, field);
+}
+
 static bool put_conversion(struct percent *percent, struct tpl_out *out, const struct tpl_value *value,
                            struct field *field, char c)
 {
@@ -253,22 +286,25 @@ static bool put_conversion(struct percent *percent, struct tpl_out *out, const s
         return ok && put_text(run, out, text.str, field);
     }
     if (c != 0 && strchr("diuxXoeEfFgG", c) != NULL) {
-        bool integral = strchr("diuxXo", c) != NULL;
-        if (!esp_tpl_is_number(value)) {
-            return value->kind == TPL_UNDEF ? esp_tpl_undefined(run, value)
-                                            : esp_tpl_fail(run, ESP_EINVAL, "%%%c format: a number is required, not %s",
-                                                           c, esp_tpl_type(value));
-        }
-        if (integral && value->kind == TPL_FLOAT) {
-            if (!(fabs(value->real) < 9.2e18)) {
-                return esp_tpl_fail(run, ESP_ELIMIT, "the integer is too large");
-            }
-            text = esp_tpl_int((int64_t)value->real);
-        }
-        field->type = strchr("iu", c) != NULL ? 'd' : c;
-        return put_value(run, out, &text, field);
+        return put_converted(run, out, value, field, c);
     }
     return esp_tpl_fail(run, ESP_EINVAL, "unsupported format character '%c'", c);
+}
+
+/* What follows a percent sign, up to its letter. */
+static bool put_percent(struct percent *percent, struct tpl_out *out)
+{
+    struct field field = {.precision = -1};
+    struct tpl_value value;
+    bool found;
+    if (!read_key(percent, &value, &found) || !read_flags(percent, &field)) {
+        return false;
+    }
+    char c = peek(percent->format, percent->at++);
+    if (c == '%') {
+        return esp_tpl_out_text(percent->run, out, "%", false);
+    }
+    return (found || next_value(percent, &value)) && put_conversion(percent, out, &value, &field, c);
 }
 
 bool esp_tpl_format_percent(struct tpl_run *run, const struct tpl_str *format, const struct tpl_value *values,
@@ -276,7 +312,6 @@ bool esp_tpl_format_percent(struct tpl_run *run, const struct tpl_str *format, c
 {
     struct percent percent = {.run = run, .format = format, .values = values};
     struct tpl_out out = {0};
-    bool keyed = false;
     while (percent.at < format->n) {
         const char *sign = memchr(format->data + percent.at, '%', format->n - percent.at);
         size_t plain = sign != NULL ? (size_t)(sign - format->data) : format->n;
@@ -287,23 +322,11 @@ bool esp_tpl_format_percent(struct tpl_run *run, const struct tpl_str *format, c
         if (sign == NULL) {
             break;
         }
-        struct field field = {.precision = -1};
-        struct tpl_value value;
-        bool found;
-        if (!read_key(&percent, &value, &found) || !read_flags(&percent, &field)) {
-            return false;
-        }
-        keyed = keyed || found;
-        char c = peek(format, percent.at++);
-        if (c == '%') {
-            if (!esp_tpl_out_text(run, &out, "%", false)) {
-                return false;
-            }
-        } else if ((!found && !next_value(&percent, &value)) || !put_conversion(&percent, &out, &value, &field, c)) {
+        if (!put_percent(&percent, &out)) {
             return false;
         }
     }
-    size_t n_given = values->kind == TPL_TUPLE ? values->list->n : values->kind == TPL_DICT || keyed ? 0 : 1;
+    size_t n_given = values->kind == TPL_TUPLE ? values->list->n : values->kind == TPL_DICT ? 0 : 1;
     if (percent.n_used < n_given) {
         return esp_tpl_fail(run, ESP_EINVAL, "not all arguments converted during string formatting");
     }
@@ -317,41 +340,54 @@ static bool is_align(char c)
     return c == '<' || c == '>' || c == '^' || c == '=';
 }
 
-/* "[[fill]align][sign][#][0][width][,][.precision][type]" */
-static bool parse_spec(struct tpl_run *run, const struct tpl_str *spec, struct field *ret_field)
+/* Digits as a number; one that is too large ends above WIDTH_MAX. */
+static int spec_number(const struct tpl_str *spec, size_t *at)
 {
-    struct field field = {.fill = ' ', .precision = -1};
+    int value = 0;
+    for (; peek(spec, *at) >= '0' && peek(spec, *at) <= '9' && value <= WIDTH_MAX; ++*at) {
+        value = value * 10 + (spec->data[*at] - '0');
+    }
+    return value;
+}
+
+/* "[[fill]align][sign][#][0]" */
+static size_t spec_front(const struct tpl_str *spec, struct field *field)
+{
     size_t at = 0, after = 0;
     uint32_t first = spec->n > 0 ? esp_tpl_str_next(spec, &after) : 0;
     if (spec->n > after && is_align(spec->data[after])) {
-        field.fill = first;
-        field.align = spec->data[after];
+        field->fill = first;
+        field->align = spec->data[after];
         at = after + 1;
     } else if (spec->n > 0 && is_align(spec->data[0])) {
-        field.align = spec->data[0];
+        field->align = spec->data[0];
         at = 1;
     }
     char c = peek(spec, at);
     if (c == '+' || c == '-' || c == ' ') {
-        field.sign = c == '-' ? 0 : c;
+        field->sign = c == '-' ? 0 : c;
         at++;
     }
-    field.alternate = peek(spec, at) == '#';
-    at += field.alternate;
-    if (peek(spec, at) == '0' && field.align == 0) {
-        field.fill = '0';
-        field.align = '=';
+    field->alternate = peek(spec, at) == '#';
+    at += field->alternate;
+    if (peek(spec, at) == '0' && field->align == 0) {
+        field->fill = '0';
+        field->align = '=';
     }
-    for (; peek(spec, at) >= '0' && peek(spec, at) <= '9' && field.width <= WIDTH_MAX; at++) {
-        field.width = field.width * 10 + (spec->data[at] - '0');
-    }
+    return at;
+}
+
+/* The front, then "[width][,][.precision][type]". */
+static bool parse_spec(struct tpl_run *run, const struct tpl_str *spec, struct field *ret_field)
+{
+    struct field field = {.fill = ' ', .precision = -1};
+    size_t at = spec_front(spec, &field);
+    field.width = spec_number(spec, &at);
     field.grouped = peek(spec, at) == ',';
     at += field.grouped;
     if (peek(spec, at) == '.') {
-        field.precision = 0;
-        for (at++; peek(spec, at) >= '0' && peek(spec, at) <= '9' && field.precision <= WIDTH_MAX; at++) {
-            field.precision = field.precision * 10 + (spec->data[at] - '0');
-        }
+        at++;
+        field.precision = spec_number(spec, &at);
     }
     if (at < spec->n && spec->data[at] != '\0' && strchr("sdxXobeEfFgG%", spec->data[at]) != NULL) {
         field.type = spec->data[at++];

@@ -474,6 +474,7 @@ bool esp_tpl_exec(struct tpl_run *run, const struct tpl_node *body);
 
 /* Built-ins. Unknown names give NULL. */
 const struct tpl_builtin *esp_tpl_find_filter(const char *name, size_t n);
+const struct tpl_builtin *esp_tpl_find_number_filter(const char *name, size_t n);
 const struct tpl_builtin *esp_tpl_find_seq_filter(const char *name, size_t n);
 const struct tpl_builtin *esp_tpl_find_test(const char *name, size_t n);
 const struct tpl_builtin *esp_tpl_find_function(const char *name, size_t n);

@@ -98,24 +98,30 @@ static bool new_line(struct json_writer *writer, unsigned level)
     return ok;
 }
 
+/* The escape of a character, empty for one that stands as it is. */
+static void escape_of(uint32_t cp, bool ensure_ascii, char escape[16])
+{
+    static const char special[] = "\"\\\n\r\t\f\b", letters[] = "\"\\nrtfb";
+    const char *known = cp < 0x80 && cp > 0 ? strchr(special, (int)cp) : NULL;
+    escape[0] = '\0';
+    if (known != NULL) {
+        snprintf(escape, 16, "\\%c", letters[known - special]);
+    } else if (cp < 0x20 || (ensure_ascii && cp > 0x7e && cp < 0x10000)) {
+        snprintf(escape, 16, "\\u%04x", cp);
+    } else if (ensure_ascii && cp > 0xffff) {
+        uint32_t rest = cp - 0x10000;
+        snprintf(escape, 16, "\\u%04x\\u%04x", 0xd800 + (rest >> 10), 0xdc00 + (rest & 0x3ff));
+    }
+}
+
 static bool write_string(struct json_writer *writer, const struct tpl_str *str)
 {
     bool ok = put(writer, "\"");
     size_t plain = 0; /* start of what needs no escape */
     for (size_t at = 0; ok && at < str->n;) {
-        static const char special[] = "\"\\\n\r\t\f\b", letters[] = "\"\\nrtfb";
-        char escape[16] = "";
+        char escape[16];
         size_t from = at;
-        uint32_t cp = esp_tpl_str_next(str, &at);
-        const char *known = cp < 0x80 && cp > 0 ? strchr(special, (int)cp) : NULL;
-        if (known != NULL) {
-            snprintf(escape, sizeof escape, "\\%c", letters[known - special]);
-        } else if (cp < 0x20 || (writer->ensure_ascii && cp > 0x7e && cp < 0x10000)) {
-            snprintf(escape, sizeof escape, "\\u%04x", cp);
-        } else if (writer->ensure_ascii && cp > 0xffff) {
-            snprintf(escape, sizeof escape, "\\u%04x\\u%04x", 0xd800 + ((cp - 0x10000) >> 10),
-                     0xdc00 + ((cp - 0x10000) & 0x3ff));
-        }
+        escape_of(esp_tpl_str_next(str, &at), writer->ensure_ascii, escape);
         if (escape[0] != '\0') {
             ok = esp_tpl_out_add(writer->run, &writer->out, str->data + plain, from - plain, NULL, writer->user) &&
                  put(writer, escape);
@@ -157,30 +163,35 @@ static bool write_key(struct json_writer *writer, const struct tpl_value *key)
     return put(writer, "\"") && write_scalar(writer, key) && put(writer, "\"");
 }
 
-static bool write_dict(struct json_writer *writer, const struct tpl_dict *dict, unsigned depth)
+static bool write_pairs(struct json_writer *writer, const struct tpl_value *keys, const struct tpl_value *values,
+                        size_t n, unsigned depth)
 {
-    struct tpl_value *keys = NULL, *values = NULL;
-    bool ok = true;
-    keys = esp_tpl_alloc(writer->run, dict->n, 2 * sizeof *keys);
-    if (keys == NULL) {
-        return false;
-    }
-    values = keys + dict->n;
-    for (size_t idx = 0; idx < dict->n; idx++) {
-        keys[idx] = dict->pairs[idx].key;
-        values[idx] = dict->pairs[idx].value;
-    }
-    if (writer->sort_keys) {
-        ok = esp_tpl_sort(writer->run, values, keys, dict->n, false) &&
-             esp_tpl_sort(writer->run, keys, keys, dict->n, false);
-    }
-    ok = ok && put(writer, "{");
-    for (size_t idx = 0; ok && idx < dict->n; idx++) {
+    bool ok = put(writer, "{");
+    for (size_t idx = 0; ok && idx < n; idx++) {
         ok = (idx == 0 || put_str(writer, writer->item_separator)) && new_line(writer, depth + 1) &&
              write_key(writer, &keys[idx]) && put_str(writer, writer->key_separator) &&
              write_value(writer, &values[idx], depth + 1);
     }
-    return ok && (dict->n == 0 || new_line(writer, depth)) && put(writer, "}");
+    return ok && (n == 0 || new_line(writer, depth)) && put(writer, "}");
+}
+
+static bool write_dict(struct json_writer *writer, const struct tpl_dict *dict, unsigned depth)
+{
+    size_t n = dict->n;
+    struct tpl_value *keys = esp_tpl_alloc(writer->run, n, 2 * sizeof *keys);
+    if (keys == NULL) {
+        return false;
+    }
+    struct tpl_value *values = keys + n;
+    for (size_t idx = 0; idx < n; idx++) {
+        keys[idx] = dict->pairs[idx].key;
+        values[idx] = dict->pairs[idx].value;
+    }
+    if (writer->sort_keys &&
+        (!esp_tpl_sort(writer->run, values, keys, n, false) || !esp_tpl_sort(writer->run, keys, keys, n, false))) {
+        return false;
+    }
+    return write_pairs(writer, keys, values, n, depth);
 }
 
 static bool write_list(struct json_writer *writer, const struct tpl_list *list, unsigned depth)

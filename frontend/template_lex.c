@@ -232,6 +232,21 @@ static size_t skip_radix(const struct lexer *lexer, size_t at)
     return end;
 }
 
+/* End of the fraction and exponent that follow a number's whole part, or `end` when there are none. */
+static size_t skip_fraction(const struct lexer *lexer, size_t end)
+{
+    if (end + 1 < lexer->n && lexer->text[end] == '.' && is_digit(lexer->text[end + 1])) {
+        end = skip_digits(lexer, end + 1);
+    }
+    if (end < lexer->n && (lexer->text[end] | 0x20) == 'e') {
+        size_t exponent = end + 1;
+        exponent += exponent < lexer->n && (lexer->text[exponent] == '+' || lexer->text[exponent] == '-');
+        size_t stop = skip_digits(lexer, exponent);
+        end = stop > exponent ? stop : end;
+    }
+    return end;
+}
+
 static bool lex_number(struct lexer *lexer)
 {
     size_t from = lexer->at, end = skip_digits(lexer, from);
@@ -241,21 +256,10 @@ static bool lex_number(struct lexer *lexer)
         lexer->at = end;
         return push(lexer, TPL_T_INTEGER, from, end - from);
     }
-    bool after_dot = from > 0 && lexer->text[from - 1] == '.';
-    bool real = false;
-    if (!after_dot && end + 1 < lexer->n && lexer->text[end] == '.' && is_digit(lexer->text[end + 1])) {
-        end = skip_digits(lexer, end + 1);
-        real = true;
-    }
-    if (!after_dot && end < lexer->n && (lexer->text[end] | 0x20) == 'e') {
-        size_t exponent = end + 1;
-        exponent += exponent < lexer->n && (lexer->text[exponent] == '+' || lexer->text[exponent] == '-');
-        size_t stop = skip_digits(lexer, exponent);
-        real = real || stop > exponent;
-        end = stop > exponent ? stop : end;
-    }
-    lexer->at = end;
-    return push(lexer, real ? TPL_T_FLOAT : TPL_T_INTEGER, from, end - from);
+    bool after_dot = from > 0 && lexer->text[from - 1] == '.'; /* of a.0.1, an item of an item */
+    size_t real_end = after_dot ? end : skip_fraction(lexer, end);
+    lexer->at = real_end;
+    return push(lexer, real_end > end ? TPL_T_FLOAT : TPL_T_INTEGER, from, real_end - from);
 }
 
 static bool lex_string(struct lexer *lexer)
@@ -273,6 +277,25 @@ static bool lex_string(struct lexer *lexer)
     return ok;
 }
 
+/* Keeps the balance of brackets, which decides where a tag ends. */
+static bool balance(struct lexer *lexer, char c)
+{
+    static const char opening[] = "([{", closing[] = ")]}";
+    const char *open = strchr(opening, c);
+    if (open != NULL) {
+        if (lexer->n_brackets == BRACKETS_MAX) {
+            return lex_fail(lexer, "brackets are nested too deeply", 0);
+        }
+        lexer->brackets[lexer->n_brackets++] = closing[open - opening];
+    } else if (strchr(closing, c) != NULL) {
+        if (lexer->n_brackets == 0 || lexer->brackets[lexer->n_brackets - 1] != c) {
+            return lex_fail(lexer, "unexpected '%c'", c);
+        }
+        lexer->n_brackets--;
+    }
+    return true;
+}
+
 static bool lex_operator(struct lexer *lexer)
 {
     static const char *const two[] = {"//", "**", "==", "!=", ">=", "<="};
@@ -284,16 +307,8 @@ static bool lex_operator(struct lexer *lexer)
     if (n == 1 && (c == '\0' || strchr("+-/*%~[](){}><=.:|,;", c) == NULL)) {
         return lex_fail(lexer, "unexpected character '%c'", c);
     }
-    if (c == '(' || c == '[' || c == '{') {
-        if (lexer->n_brackets == BRACKETS_MAX) {
-            return lex_fail(lexer, "brackets are nested too deeply", 0);
-        }
-        lexer->brackets[lexer->n_brackets++] = c == '(' ? ')' : c == '[' ? ']' : '}';
-    } else if (c == ')' || c == ']' || c == '}') {
-        if (lexer->n_brackets == 0 || lexer->brackets[lexer->n_brackets - 1] != c) {
-            return lex_fail(lexer, "unexpected '%c'", c);
-        }
-        lexer->n_brackets--;
+    if (!balance(lexer, c)) {
+        return false;
     }
     bool ok = push(lexer, TPL_T_OP, lexer->at, n);
     lexer->at += n;

@@ -67,6 +67,16 @@ static size_t read_hex(const char *text, const char *end, size_t n_digits, uint3
     return n_digits;
 }
 
+/* Up to three octal digits; returns how many. */
+static size_t read_octal(const char *text, const char *end, uint32_t *ret_cp)
+{
+    size_t n = 0;
+    for (; n < 3 && text + n < end && text[n] >= '0' && text[n] <= '7'; n++) {
+        *ret_cp = *ret_cp * 8 + (uint32_t)(text[n] - '0');
+    }
+    return n;
+}
+
 /* One escape, text pointing after the backslash. Writes to out and returns the bytes read, 0 on an error. */
 static size_t unescape(const char *text, const char *end, char *out, size_t *ret_n_out)
 {
@@ -83,20 +93,20 @@ static size_t unescape(const char *text, const char *end, char *out, size_t *ret
         *ret_n_out = 0;
         return 1;
     }
-    if (text[0] == 'x' || text[0] == 'u' || text[0] == 'U') {
-        used = 1 + read_hex(text + 1, end, text[0] == 'x' ? 2 : text[0] == 'u' ? 4 : 8, &cp);
-        if (used == 1 || cp > 0x10ffff) {
-            return 0;
-        }
-    } else {
-        for (; used < 3 && text + used < end && text[used] >= '0' && text[used] <= '7'; used++) {
-            cp = cp * 8 + (uint32_t)(text[used] - '0');
-        }
-        if (used == 0) { /* not an escape: the backslash stays */
-            out[0] = '\\';
-            *ret_n_out = 1;
-            return SIZE_MAX;
-        }
+    bool is_hex = text[0] == 'x' || text[0] == 'u' || text[0] == 'U';
+    used = is_hex ? 1 + read_hex(text + 1, end,
+                                 text[0] == 'x'   ? 2
+                                 : text[0] == 'u' ? 4
+                                                  : 8,
+                                 &cp)
+                  : read_octal(text, end, &cp);
+    if (is_hex && (used == 1 || cp > 0x10ffff)) {
+        return 0;
+    }
+    if (used == 0) { /* not an escape: the backslash stays */
+        out[0] = '\\';
+        *ret_n_out = 1;
+        return SIZE_MAX;
     }
     int n = esp_utf8_encode(cp, out);
     *ret_n_out = (size_t)(n > 0 ? n : esp_utf8_encode(0xfffd, out)); /* a lone surrogate */

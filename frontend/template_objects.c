@@ -218,6 +218,18 @@ bool esp_tpl_is_unsafe(enum tpl_kind kind, const struct tpl_str *name)
 
 /* ---- Global functions -------------------------------------------------------------------------- */
 
+/* Numbers from start on, before stop; false where the difference does not fit. */
+static bool range_count(int64_t start, int64_t stop, int64_t step, int64_t *ret_n)
+{
+    int64_t span;
+    if (step == 0 || __builtin_sub_overflow(stop, start, &span) || step == INT64_MIN || span == INT64_MIN) {
+        return false;
+    }
+    span = step > 0 ? span : -span;
+    *ret_n = span > 0 ? (span - 1) / (step > 0 ? step : -step) + 1 : 0;
+    return true;
+}
+
 static bool fn_range(struct tpl_run *run, const struct tpl_call *call, struct tpl_value *ret)
 {
     int64_t a, b, step;
@@ -227,12 +239,10 @@ static bool fn_range(struct tpl_run *run, const struct tpl_call *call, struct tp
         !esp_tpl_arg_int(run, &call->arg[2], 1, &step)) {
         return false;
     }
-    int64_t start = one ? 0 : a, stop = one ? a : b, span;
-    if (step == 0 || __builtin_sub_overflow(stop, start, &span) || step == INT64_MIN || span == INT64_MIN) {
+    int64_t start = one ? 0 : a, stop = one ? a : b, n;
+    if (!range_count(start, stop, step, &n)) {
         return esp_tpl_fail(run, ESP_EINVAL, "range() cannot take these arguments");
     }
-    span = step > 0 ? span : -span;
-    int64_t stride = step > 0 ? step : -step, n = span > 0 ? (span - 1) / stride + 1 : 0;
     if (n > TPL_RANGE_MAX) {
         return esp_tpl_fail(run, ESP_ELIMIT, "a range is larger than %d", TPL_RANGE_MAX);
     }

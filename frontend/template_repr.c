@@ -8,6 +8,19 @@
 
 #include "frontend/template_internal.h"
 
+/* How repr shows a character that it does not show as it is; empty for the others. */
+static void escape_of(uint32_t cp, char quote, char escape[16])
+{
+    escape[0] = '\0';
+    if (cp == '\n' || cp == '\r' || cp == '\t') {
+        snprintf(escape, 16, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
+    } else if (cp == '\\' || cp == (uint32_t)quote) {
+        snprintf(escape, 16, "\\%c", (char)cp);
+    } else if (!esp_tpl_is_printable(cp)) {
+        snprintf(escape, 16, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+    }
+}
+
 static bool repr_string(struct tpl_run *run, struct tpl_out *out, const struct tpl_str *str)
 {
     bool user = esp_tpl_str_user(str);
@@ -15,16 +28,9 @@ static bool repr_string(struct tpl_run *run, struct tpl_out *out, const struct t
     char quote = single && !twice ? '"' : '\'';
     bool ok = esp_tpl_out_cp(run, out, (uint32_t)quote, user);
     for (size_t at = 0; ok && at < str->n;) {
-        char escape[16] = "";
+        char escape[16];
         size_t from = at;
-        uint32_t cp = esp_tpl_str_next(str, &at);
-        if (cp == '\n' || cp == '\r' || cp == '\t') {
-            snprintf(escape, sizeof escape, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
-        } else if (cp == '\\' || cp == (uint32_t)quote) {
-            snprintf(escape, sizeof escape, "\\%c", (char)cp);
-        } else if (!esp_tpl_is_printable(cp)) {
-            snprintf(escape, sizeof escape, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
-        }
+        escape_of(esp_tpl_str_next(str, &at), quote, escape);
         ok = escape[0] != '\0' ? esp_tpl_out_text(run, out, escape, user) : esp_tpl_out_part(run, out, str, from, at);
     }
     return ok && esp_tpl_out_cp(run, out, (uint32_t)quote, user);

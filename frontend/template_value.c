@@ -161,6 +161,26 @@ bool esp_tpl_equal(struct tpl_run *run, const struct tpl_value *a, const struct 
 }
 
 static bool order_at(struct tpl_run *run, const struct tpl_value *a, const struct tpl_value *b, const char *op,
+                     unsigned depth, int *ret);
+
+/* The first items that differ decide. */
+static bool order_lists(struct tpl_run *run, const struct tpl_list *a, const struct tpl_list *b, const char *op,
+                        unsigned depth, int *ret)
+{
+    for (size_t idx = 0; idx < a->n && idx < b->n; idx++) {
+        bool equal;
+        if (!esp_tpl_equal(run, &a->items[idx], &b->items[idx], &equal)) {
+            return false;
+        }
+        if (!equal) {
+            return order_at(run, &a->items[idx], &b->items[idx], op, depth + 1, ret);
+        }
+    }
+    *ret = (a->n > b->n) - (a->n < b->n);
+    return true;
+}
+
+static bool order_at(struct tpl_run *run, const struct tpl_value *a, const struct tpl_value *b, const char *op,
                      unsigned depth, int *ret)
 {
     if (a->kind == TPL_UNDEF || b->kind == TPL_UNDEF) {
@@ -179,17 +199,7 @@ static bool order_at(struct tpl_run *run, const struct tpl_value *a, const struc
         return esp_tpl_fail(run, ESP_EINVAL, "'%s' not supported between instances of '%s' and '%s'", op,
                             esp_tpl_type(a), esp_tpl_type(b));
     }
-    for (size_t idx = 0; idx < a->list->n && idx < b->list->n; idx++) {
-        bool equal;
-        if (!esp_tpl_equal(run, &a->list->items[idx], &b->list->items[idx], &equal)) {
-            return false;
-        }
-        if (!equal) {
-            return order_at(run, &a->list->items[idx], &b->list->items[idx], op, depth + 1, ret);
-        }
-    }
-    *ret = (a->list->n > b->list->n) - (a->list->n < b->list->n);
-    return true;
+    return order_lists(run, a->list, b->list, op, depth, ret);
 }
 
 bool esp_tpl_order(struct tpl_run *run, const struct tpl_value *a, const struct tpl_value *b, const char *op, int *ret)

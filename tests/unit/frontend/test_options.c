@@ -12,8 +12,9 @@ static int parse(const char *line, struct esp_options *options)
     char *argv[ARGS_MAX] = {"espalier"};
     int argc = 1, code = 0;
     snprintf(words, sizeof words, "%s", line);
-    for (char *word = strtok(words, " "); word != NULL && argc < ARGS_MAX; word = strtok(NULL, " ")) {
-        argv[argc++] = word;
+    for (char *rest = words, *word; (word = strsep(&rest, " ")) != NULL && argc < ARGS_MAX;) {
+        argv[argc] = word;
+        argc += word[0] != '\0';
     }
     fflush(stderr);
     int saved = dup(STDERR_FILENO);
