@@ -11,8 +11,8 @@
 #include "runtime/vocab.h"
 
 enum member { ID, SCHEMA, REGEX, GBNF, GRAMMAR, LARK, CHOICE, OPTIONS, ACCEPT, REJECT, VOCAB, FEED, MEMBERS };
-static const char *const member_names[MEMBERS] = {"id",   "schema",  "regex",  "gbnf",   "grammar", "lark", "choice",
-                                                  "options", "accept", "reject", "vocab", "feed"};
+static const char *const member_names[MEMBERS] = {"id",     "schema",  "regex",  "gbnf",   "grammar", "lark",
+                                                  "choice", "options", "accept", "reject", "vocab",   "feed"};
 
 struct span {
     const char *text; /* NULL: absent */
@@ -41,29 +41,57 @@ static const char *skip_string(const char *at, const char *end)
     return at < end ? at + 1 : NULL;
 }
 
+/* One step inside a value: past a string, a bracket or any other byte. */
+static const char *skip_step(const char *at, const char *end, size_t *depth)
+{
+    if (*at == '"') {
+        return skip_string(at, end);
+    }
+    *depth += *at == '{' || *at == '[';
+    *depth -= *at == '}' || *at == ']';
+    return at + 1;
+}
+
 /* After the value that begins at `at`, found by brackets alone; NULL when it has no end. */
 static const char *skip_value(const char *at, const char *end)
 {
     size_t depth = 0;
     while (at != NULL && at < end) {
-        if (*at == '"') {
-            at = skip_string(at, end);
-        } else if (*at == '{' || *at == '[') {
-            depth++;
-            at++;
-        } else if (*at == '}' || *at == ']' || *at == ',') {
-            if (depth == 0) {
-                return at;
-            }
-            depth -= *at != ',';
-            at++;
-        } else {
-            at++;
+        char c = *at;
+        if (depth == 0 && (c == '}' || c == ']' || c == ',')) {
+            return at;
         }
-        if (at != NULL && depth == 0 && at < end && (at[-1] == '}' || at[-1] == ']' || at[-1] == '"')) {
+        at = skip_step(at, end, &depth);
+        if (at != NULL && depth == 0 && at < end && (c == '}' || c == ']' || c == '"')) {
             return at;
         }
     }
+    return NULL;
+}
+
+static void keep_member(struct line *line, const char *key, size_t n_key, struct span value)
+{
+    for (int idx = 0; idx < MEMBERS; idx++) {
+        if (strlen(member_names[idx]) == n_key && memcmp(key, member_names[idx], n_key) == 0) {
+            line->members[idx] = value;
+        }
+    }
+}
+
+/* Reads `"key": value` at *at and the space after it. Returns NULL or what is wrong. */
+static const char *split_member(const char **at, const char *end, struct line *line)
+{
+    const char *key = *at + 1, *key_end = skip_string(*at, end);
+    const char *colon = key_end == NULL ? end : skip_space(key_end, end);
+    if (colon == end || *colon != ':') {
+        return "not JSON: a colon is missing";
+    }
+    const char *value = skip_space(colon + 1, end), *value_end = skip_value(value, end);
+    if (value_end == NULL || value_end == value) {
+        return "not JSON: a value is missing or without end";
+    }
+    keep_member(line, key, (size_t)(key_end - 1 - key), (struct span){value, (size_t)(value_end - value)});
+    *at = skip_space(value_end, end);
     return NULL;
 }
 
@@ -76,22 +104,10 @@ static const char *split_line(const char *at, const char *end, struct line *line
     }
     at = skip_space(at + 1, end);
     while (at < end && *at == '"') {
-        const char *key = at + 1, *key_end = skip_string(at, end);
-        at = key_end == NULL ? end : skip_space(key_end, end);
-        if (at == end || *at != ':') {
-            return "not JSON: a colon is missing";
+        const char *wrong = split_member(&at, end, line);
+        if (wrong != NULL) {
+            return wrong;
         }
-        const char *value = skip_space(at + 1, end), *value_end = skip_value(value, end);
-        if (value_end == NULL || value_end == value) {
-            return "not JSON: a value is missing or without end";
-        }
-        for (int idx = 0; idx < MEMBERS; idx++) {
-            size_t n = strlen(member_names[idx]);
-            if ((size_t)(key_end - 1 - key) == n && memcmp(key, member_names[idx], n) == 0) {
-                line->members[idx] = (struct span){value, (size_t)(value_end - value)};
-            }
-        }
-        at = skip_space(value_end, end);
         if (at < end && *at == ',') {
             at = skip_space(at + 1, end);
             if (at < end && *at != '"') {
@@ -126,9 +142,9 @@ static const char *parse_members(struct line *line)
 /* Which grammar the line holds, and its source. NULL or what is wrong. */
 static const char *find_spec(const struct line *line, struct esp_grammar_spec *spec)
 {
-    static const enum esp_grammar_kind kinds[] = {[SCHEMA] = ESP_GRAMMAR_SCHEMA, [REGEX] = ESP_GRAMMAR_REGEX,
-                                                  [GBNF] = ESP_GRAMMAR_GBNF,     [GRAMMAR] = ESP_GRAMMAR_GBNF,
-                                                  [LARK] = ESP_GRAMMAR_LARK,     [CHOICE] = ESP_GRAMMAR_CHOICE};
+    static const enum esp_grammar_kind kinds[] = {
+        [SCHEMA] = ESP_GRAMMAR_SCHEMA, [REGEX] = ESP_GRAMMAR_REGEX, [GBNF] = ESP_GRAMMAR_GBNF,
+        [GRAMMAR] = ESP_GRAMMAR_GBNF,  [LARK] = ESP_GRAMMAR_LARK,   [CHOICE] = ESP_GRAMMAR_CHOICE};
     int found = -1;
     for (int idx = SCHEMA; idx <= CHOICE; idx++) {
         if (line->members[idx].text != NULL) {
@@ -185,9 +201,9 @@ static void print_results(struct esp_check *check, const struct line *line, stru
             esp_buf_printf(out, ",\"%s\":[", member_names[idx]);
             size_t at;
             json_t *text;
-            json_array_foreach(line->parsed[idx], at, text) {
-                bool ok = json_is_string(text) &&
-                          esp_run_text(run, json_string_value(text), json_string_length(text));
+            json_array_foreach(line->parsed[idx], at, text)
+            {
+                bool ok = json_is_string(text) && esp_run_text(run, json_string_value(text), json_string_length(text));
                 esp_buf_printf(out, "%s%s", at == 0 ? "" : ",", ok ? "true" : "false");
             }
             esp_buf_char(out, ']');

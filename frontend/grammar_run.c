@@ -147,9 +147,11 @@ void esp_run_feed(struct esp_run *run, const json_t *feed, struct esp_buf *out)
         esp_buf_char(out, ']');
         return;
     }
-    json_array_foreach(feed, list_idx, list) {
+    json_array_foreach(feed, list_idx, list)
+    {
         unsigned n_taken = 0;
-        json_array_foreach(list, idx, item) {
+        json_array_foreach(list, idx, item)
+        {
             json_int_t id = json_is_integer(item) ? json_integer_value(item) : INT64_MAX;
             esp_status status;
             if (id < 0) {
@@ -218,7 +220,8 @@ static esp_status set_roles(struct esp_trie_token *tokens, size_t n, const json_
 {
     size_t idx;
     json_t *id;
-    json_array_foreach(ids, idx, id) {
+    json_array_foreach(ids, idx, id)
+    {
         if (!json_is_integer(id) || json_integer_value(id) < 0 || (size_t)json_integer_value(id) >= n) {
             return ESP_EINVAL;
         }

@@ -139,8 +139,8 @@ int esp_verb_grammar(const struct esp_options *options)
         fprintf(stderr, "espalier grammar: check or explain?\n");
         return ESP_EXIT_USAGE;
     }
-    if (path != NULL && (esp_vocab_open(path, &vocab, &err) != ESP_OK ||
-                         esp_vocab_trie(vocab, &check.trie, &err) != ESP_OK)) {
+    if (path != NULL &&
+        (esp_vocab_open(path, &vocab, &err) != ESP_OK || esp_vocab_trie(vocab, &check.trie, &err) != ESP_OK)) {
         fprintf(stderr, "espalier grammar: %s: %s\n", path, err.message);
         esp_vocab_close(vocab);
         return ESP_EXIT_FAILED;

@@ -135,12 +135,11 @@ static uint32_t split(struct esp_exprs *x, enum digits kind, unsigned lead, unsi
     }
     uint32_t da = a / span, db = b / span;
     if (da == db) {
-        return esp_expr_cat(x, digit_range(x, kind, lead, n, da, da),
-                            split(x, kind, 0x80, n - 1, a % span, b % span));
+        return esp_expr_cat(x, digit_range(x, kind, lead, n, da, da), split(x, kind, 0x80, n - 1, a % span, b % span));
     }
     if (a % span != 0) {
-        parts[0] = esp_expr_cat(x, digit_range(x, kind, lead, n, da, da),
-                                split(x, kind, 0x80, n - 1, a % span, span - 1));
+        parts[0] =
+            esp_expr_cat(x, digit_range(x, kind, lead, n, da, da), split(x, kind, 0x80, n - 1, a % span, span - 1));
         da++;
     }
     if (b % span != span - 1) {
@@ -172,8 +171,9 @@ static void utf8_range(struct esp_exprs *x, uint32_t first, uint32_t last)
         if (first <= b && last >= a) {
             a = cut(first, a, b);
             b = cut(last, a, b);
-            esp_exprs_push(x, lengths[idx].n == 1 ? esp_expr_range(x, a, b)
-                                                  : split(x, DIGITS_UTF8_TAIL, lengths[idx].lead, lengths[idx].n, a, b));
+            esp_exprs_push(x, lengths[idx].n == 1
+                                  ? esp_expr_range(x, a, b)
+                                  : split(x, DIGITS_UTF8_TAIL, lengths[idx].lead, lengths[idx].n, a, b));
         }
     }
 }
@@ -330,6 +330,33 @@ static uint32_t decode_word(const struct esp_spell_word *word, uint32_t *cps)
     return n;
 }
 
+/* Walks the sorted words, closing the branch of each word when the next one leaves it. */
+static void walk_words(const struct spell *s, const struct esp_spell_word *sorted, uint32_t n_words, uint32_t *cps[2],
+                       struct level *levels)
+{
+    struct esp_arena *arena = levels[0].taken.arena;
+    uint32_t n_now = 0;
+    for (uint32_t idx = 0; idx <= n_words; idx++) {
+        uint32_t *now = cps[idx % 2], *next = cps[(idx + 1) % 2];
+        uint32_t n_next = idx < n_words ? decode_word(&sorted[idx], next) : 0, common = 0;
+        while (common < n_now && common < n_next && now[common] == next[common]) {
+            common++;
+        }
+        for (; n_now > common; n_now--) {
+            uint32_t below = close_level(s, &levels[n_now]);
+            struct level *up = &levels[n_now - 1];
+            uint32_t branch = esp_expr_cat(s->x, esp_spell_char(s->x, s->spelling, now[n_now - 1]), below);
+            up->branches = esp_expr_alt2(s->x, up->branches, branch);
+        }
+        for (; n_now < n_next; n_now++) {
+            esp_cpset_add(&levels[n_now].taken, next[n_now], next[n_now]);
+            levels[n_now + 1] = (struct level){.branches = ESP_EXPR_EMPTY};
+            esp_cpset_init(&levels[n_now + 1].taken, arena);
+        }
+        levels[n_now].word = levels[n_now].word || idx < n_words;
+    }
+}
+
 uint32_t esp_spell_words(struct esp_exprs *x, enum esp_spelling spelling, struct esp_arena *arena,
                          const struct esp_spell_word *words, uint32_t n_words, bool others, uint32_t tail)
 {
@@ -350,26 +377,7 @@ uint32_t esp_spell_words(struct esp_exprs *x, enum esp_spelling spelling, struct
         memcpy(sorted, words, n_words * sizeof *words);
         qsort(sorted, n_words, sizeof *sorted, compare_words);
     }
-    uint32_t n_now = 0;
     esp_cpset_init(&levels[0].taken, arena);
-    for (uint32_t idx = 0; idx <= n_words; idx++) {
-        uint32_t *now = cps[idx % 2], *next = cps[(idx + 1) % 2];
-        uint32_t n_next = idx < n_words ? decode_word(&sorted[idx], next) : 0, common = 0;
-        while (common < n_now && common < n_next && now[common] == next[common]) {
-            common++;
-        }
-        for (; n_now > common; n_now--) { /* leave the branch of the previous word */
-            uint32_t below = close_level(&s, &levels[n_now]);
-            struct level *up = &levels[n_now - 1];
-            uint32_t branch = esp_expr_cat(x, esp_spell_char(x, spelling, now[n_now - 1]), below);
-            up->branches = esp_expr_alt2(x, up->branches, branch);
-        }
-        for (; n_now < n_next; n_now++) {
-            esp_cpset_add(&levels[n_now].taken, next[n_now], next[n_now]);
-            levels[n_now + 1] = (struct level){.branches = ESP_EXPR_EMPTY};
-            esp_cpset_init(&levels[n_now + 1].taken, arena);
-        }
-        levels[n_now].word = levels[n_now].word || idx < n_words;
-    }
+    walk_words(&s, sorted, n_words, cps, levels);
     return close_level(&s, &levels[0]);
 }

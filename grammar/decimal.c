@@ -31,33 +31,46 @@ static bool parse_exponent(const char *text, size_t n, size_t at, int64_t *ret)
     return true;
 }
 
-bool esp_decimal_parse(const char *text, size_t n, char *room, struct esp_decimal *ret)
+/* Copies digits from text[*at …) to room. */
+static void take_digits(const char *text, size_t n, size_t *at, char *room, size_t *n_digits)
 {
-    struct esp_decimal d = {.digits = room};
-    size_t at = 0, n_int = 0, n_digits = 0;
-    int64_t exponent = 0;
-    bool neg = n > 0 && text[0] == '-';
-    at += neg;
-    size_t first = at;
-    for (; at < n && is_digit(text[at]); at++) {
-        room[n_digits++] = text[at];
+    while (*at < n && is_digit(text[*at])) {
+        room[(*n_digits)++] = text[(*at)++];
     }
-    n_int = n_digits;
-    if (n_int == 0 || (text[first] == '0' && n_int > 1)) {
+}
+
+/* Digits before and after the point; false when malformed. */
+static bool parse_mantissa(const char *text, size_t n, size_t *at, char *room, size_t *ret_n_int, size_t *ret_n)
+{
+    size_t n_digits = 0;
+    take_digits(text, n, at, room, &n_digits);
+    *ret_n_int = n_digits;
+    if (n_digits == 0 || (room[0] == '0' && n_digits > 1)) {
         return false;
     }
-    if (at < n && text[at] == '.') {
-        for (at++; at < n && is_digit(text[at]); at++) {
-            room[n_digits++] = text[at];
-        }
-        if (n_digits == n_int) {
+    if (*at < n && text[*at] == '.') {
+        ++*at;
+        take_digits(text, n, at, room, &n_digits);
+        if (n_digits == *ret_n_int) {
             return false;
         }
+    }
+    *ret_n = n_digits;
+    return true;
+}
+
+bool esp_decimal_parse(const char *text, size_t n, char *room, struct esp_decimal *ret)
+{
+    struct esp_decimal d = {0};
+    size_t at = n > 0 && text[0] == '-', n_int, n_digits, skip = 0;
+    int64_t exponent = 0;
+    bool neg = at == 1;
+    if (!parse_mantissa(text, n, &at, room, &n_int, &n_digits)) {
+        return false;
     }
     if (at < n && ((text[at] != 'e' && text[at] != 'E') || !parse_exponent(text, n, at + 1, &exponent))) {
         return false;
     }
-    size_t skip = 0;
     while (skip < n_digits && room[skip] == '0') {
         skip++;
     }

@@ -18,37 +18,39 @@ enum {
     PHASE_TAIL1, /* continuation bytes to come */
     PHASE_TAIL2,
     PHASE_TAIL3,
-    PHASE_ESCAPE,     /* after \ */
-    PHASE_HEX4,       /* after \u */
+    PHASE_ESCAPE, /* after \ */
+    PHASE_HEX4,   /* after \u */
     PHASE_HEX3,
     PHASE_HEX2,
     PHASE_HEX1,
-    PHASE_HEX3_D,     /* after \ud: a surrogate or not */
-    PHASE_HIGH2,      /* after \ud8 … \udb */
+    PHASE_HEX3_D, /* after \ud: a surrogate or not */
+    PHASE_HIGH2,  /* after \ud8 … \udb */
     PHASE_HIGH1,
     PHASE_LOW_ESCAPE, /* a low surrogate must follow */
     PHASE_LOW_U
 };
 
+static bool is_high_surrogate_digit(unsigned byte)
+{
+    return byte == '8' || byte == '9' || (byte | 0x20) == 'a' || (byte | 0x20) == 'b';
+}
+
 unsigned esp_phase_next(unsigned phase, unsigned byte)
 {
-    static const unsigned char next[] = {[PHASE_TAIL1] = PHASE_BORDER, [PHASE_TAIL2] = PHASE_TAIL1,
-                                         [PHASE_TAIL3] = PHASE_TAIL2,  [PHASE_HEX3] = PHASE_HEX2,
-                                         [PHASE_HEX2] = PHASE_HEX1,    [PHASE_HEX1] = PHASE_BORDER,
-                                         [PHASE_HIGH2] = PHASE_HIGH1,  [PHASE_HIGH1] = PHASE_LOW_ESCAPE,
-                                         [PHASE_LOW_ESCAPE] = PHASE_LOW_U, [PHASE_LOW_U] = PHASE_HEX4};
+    static const unsigned char next[] = {
+        [PHASE_TAIL1] = PHASE_BORDER, [PHASE_TAIL2] = PHASE_TAIL1,      [PHASE_TAIL3] = PHASE_TAIL2,
+        [PHASE_HEX3] = PHASE_HEX2,    [PHASE_HEX2] = PHASE_HEX1,        [PHASE_HEX1] = PHASE_BORDER,
+        [PHASE_HIGH2] = PHASE_HIGH1,  [PHASE_HIGH1] = PHASE_LOW_ESCAPE, [PHASE_LOW_ESCAPE] = PHASE_LOW_U,
+        [PHASE_LOW_U] = PHASE_HEX4};
+    static const unsigned char leads[4] = {PHASE_TAIL1, PHASE_TAIL1, PHASE_TAIL2, PHASE_TAIL3}; /* C, D, E, F */
     switch (phase) {
-    case PHASE_BORDER:
-        return byte == '\\' ? PHASE_ESCAPE : byte < 0xC0 ? PHASE_BORDER : byte < 0xE0 ? PHASE_TAIL1 : byte < 0xF0 ? PHASE_TAIL2 : PHASE_TAIL3;
+    case PHASE_BORDER: return byte == '\\' ? PHASE_ESCAPE : byte < 0xC0 ? PHASE_BORDER : leads[(byte >> 4) - 12];
     case PHASE_ESCAPE: return byte == 'u' ? PHASE_HEX4 : PHASE_BORDER;
-    case PHASE_HEX4: return byte == 'd' || byte == 'D' ? PHASE_HEX3_D : PHASE_HEX3;
-    case PHASE_HEX3_D:
-        return byte == '8' || byte == '9' || byte == 'a' || byte == 'b' || byte == 'A' || byte == 'B' ? PHASE_HIGH2
-                                                                                                    : PHASE_HEX2;
+    case PHASE_HEX4: return (byte | 0x20) == 'd' ? PHASE_HEX3_D : PHASE_HEX3;
+    case PHASE_HEX3_D: return is_high_surrogate_digit(byte) ? PHASE_HIGH2 : PHASE_HEX2;
     default: return next[phase];
     }
 }
-
 
 static uint32_t deriv_cat(struct esp_exprs *x, uint32_t id, unsigned byte)
 {
@@ -308,8 +310,7 @@ void esp_expr_calls(struct esp_exprs *x, uint32_t id)
             return;
         case ESP_X_REP:
             esp_expr_calls(x, e.a);
-            extend(x, mark,
-                   esp_expr_rep(x, e.a, e.c > 0 ? e.c - 1 : 0, e.d == ESP_EXPR_INF ? e.d : e.d - 1));
+            extend(x, mark, esp_expr_rep(x, e.a, e.c > 0 ? e.c - 1 : 0, e.d == ESP_EXPR_INF ? e.d : e.d - 1));
             return;
         case ESP_X_CAT:
             esp_expr_calls(x, e.a);

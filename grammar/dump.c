@@ -58,12 +58,12 @@ static void dump_number(const struct esp_exprs *x, uint32_t bounds, struct esp_b
     const struct esp_bounds *b = &x->nums.bounds[bounds];
     esp_buf_str(buf, b->integer ? "<integer" : "<number");
     if (b->has_lo) {
-        esp_buf_printf(buf, " >%s %s0.%.*se%lld", b->lo_open ? "" : "=", b->lo.neg ? "-" : "", (int)b->lo.n, b->lo.digits,
-                       (long long)b->lo.exp);
+        esp_buf_printf(buf, " >%s %s0.%.*se%lld", b->lo_open ? "" : "=", b->lo.neg ? "-" : "", (int)b->lo.n,
+                       b->lo.digits, (long long)b->lo.exp);
     }
     if (b->has_hi) {
-        esp_buf_printf(buf, " <%s %s0.%.*se%lld", b->hi_open ? "" : "=", b->hi.neg ? "-" : "", (int)b->hi.n, b->hi.digits,
-                       (long long)b->hi.exp);
+        esp_buf_printf(buf, " <%s %s0.%.*se%lld", b->hi_open ? "" : "=", b->hi.neg ? "-" : "", (int)b->hi.n,
+                       b->hi.digits, (long long)b->hi.exp);
     }
     esp_buf_char(buf, '>');
 }
@@ -84,6 +84,15 @@ static void dump_list(const struct esp_exprs *x, const struct esp_expr *e, struc
     esp_buf_char(buf, ')');
 }
 
+static void dump_cat(const struct esp_exprs *x, uint32_t id, struct esp_buf *buf, unsigned depth)
+{
+    while (x->exprs[id].op == ESP_X_CAT && !buf->failed) {
+        dump_expr(x, x->exprs[id].a, buf, depth + 1);
+        id = x->exprs[id].b;
+    }
+    dump_expr(x, id, buf, depth + 1);
+}
+
 static void dump_expr(const struct esp_exprs *x, uint32_t id, struct esp_buf *buf, unsigned depth)
 {
     const struct esp_expr *e = &x->exprs[id];
@@ -99,13 +108,7 @@ static void dump_expr(const struct esp_exprs *x, uint32_t id, struct esp_buf *bu
     case ESP_X_EMPTY: esp_buf_str(buf, "nothing"); break;
     case ESP_X_EPS: esp_buf_str(buf, "\"\""); break;
     case ESP_X_SET: dump_set(x, id, buf); break;
-    case ESP_X_CAT:
-        for (; e->op == ESP_X_CAT && !buf->failed; e = &x->exprs[id]) {
-            dump_expr(x, e->a, buf, depth + 1);
-            id = e->b;
-        }
-        dump_expr(x, id, buf, depth + 1);
-        break;
+    case ESP_X_CAT: dump_cat(x, id, buf, depth); break;
     case ESP_X_ALT:
     case ESP_X_AND: dump_list(x, e, buf, depth); break;
     case ESP_X_REP:

@@ -66,7 +66,8 @@ void esp_exprs_finish(struct esp_exprs *x)
 size_t esp_exprs_bytes(const struct esp_exprs *x)
 {
     return (size_t)x->exprs_cap * sizeof *x->exprs + (size_t)x->table_cap * 4 + (size_t)x->lists_cap * 4 +
-           (size_t)x->rows_cap * sizeof *x->rows + (size_t)x->scratch_cap * 4 + x->arena.used_bytes + esp_nums_bytes(&x->nums);
+           (size_t)x->rows_cap * sizeof *x->rows + (size_t)x->scratch_cap * 4 + x->arena.used_bytes +
+           esp_nums_bytes(&x->nums);
 }
 
 /* ---- Hash-consing ----------------------------------------------------------------------------- */
@@ -279,8 +280,8 @@ static uint32_t cat_pair(struct esp_exprs *x, uint32_t a, uint32_t b)
     if (eb->op != ESP_X_CAT || height < eb->height) {
         height = height_above(ea->height, eb->op == ESP_X_CAT ? eb->height - 1u : eb->height);
     }
-    return intern(x, (struct esp_expr){
-                         .op = ESP_X_CAT, .flags = (uint8_t)flags, .height = (uint16_t)height, .a = a, .b = b});
+    return intern(
+        x, (struct esp_expr){.op = ESP_X_CAT, .flags = (uint8_t)flags, .height = (uint16_t)height, .a = a, .b = b});
 }
 
 uint32_t esp_expr_cat(struct esp_exprs *x, uint32_t a, uint32_t b)
@@ -347,16 +348,14 @@ static uint32_t list_expr(struct esp_exprs *x, enum esp_expr_op op, const uint32
     if (!list_add(x, ids, n)) {
         return ESP_EXPR_EMPTY;
     }
-    return intern(x, (struct esp_expr){.op = (uint8_t)op,
-                                       .flags = (uint8_t)flags,
-                                       .height = (uint16_t)(height + 1),
-                                       .a = at,
-                                       .b = n});
+    return intern(x,
+                  (struct esp_expr){
+                      .op = (uint8_t)op, .flags = (uint8_t)flags, .height = (uint16_t)(height + 1), .a = at, .b = n});
 }
 
 /* Copies the members of nested lists of the same op to scratch, byte sets apart. */
-static void flatten(struct esp_exprs *x, enum esp_expr_op op, const uint32_t *ids, uint32_t n,
-                    struct esp_byteset *set, bool *ret_set)
+static void flatten(struct esp_exprs *x, enum esp_expr_op op, const uint32_t *ids, uint32_t n, struct esp_byteset *set,
+                    bool *ret_set)
 {
     for (uint32_t idx = 0; idx < n; idx++) {
         const struct esp_expr *e = &x->exprs[ids[idx]];
@@ -497,12 +496,10 @@ uint32_t esp_expr_rep(struct esp_exprs *x, uint32_t a, uint32_t lo, uint32_t hi)
     }
     unsigned flags = e->flags & (ESP_EXPR_CALLS | ESP_EXPR_BYTES);
     flags |= lo == 0 ? ESP_EXPR_NULLABLE : 0;
-    return intern(x, (struct esp_expr){.op = ESP_X_REP,
-                                       .flags = (uint8_t)flags,
-                                       .height = (uint16_t)(e->height + 1),
-                                       .a = a,
-                                       .c = lo,
-                                       .d = hi});
+    return intern(
+        x,
+        (struct esp_expr){
+            .op = ESP_X_REP, .flags = (uint8_t)flags, .height = (uint16_t)(e->height + 1), .a = a, .c = lo, .d = hi});
 }
 
 uint32_t esp_expr_call(struct esp_exprs *x, uint32_t node)
@@ -543,5 +540,6 @@ uint32_t esp_expr_num(struct esp_exprs *x, uint32_t bounds, const char *text, ui
         return ESP_EXPR_EMPTY;
     }
     unsigned flags = ESP_EXPR_BYTES | (esp_num_complete(b, text, n_bytes) ? ESP_EXPR_NULLABLE : 0);
-    return intern(x, (struct esp_expr){.op = ESP_X_NUM, .flags = (uint8_t)flags, .height = 1, .a = bounds, .b = text_id});
+    return intern(x,
+                  (struct esp_expr){.op = ESP_X_NUM, .flags = (uint8_t)flags, .height = 1, .a = bounds, .b = text_id});
 }

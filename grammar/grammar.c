@@ -71,8 +71,8 @@ static esp_status compile_kind(struct esp_grammar *g, const struct esp_grammar_s
     }
     switch (spec->kind) {
     case ESP_GRAMMAR_SCHEMA:
-        return esp_schema_compile(&g->base, g->lens, &spec->options, spec->text, spec->n_bytes, &g->warnings, &g->starts,
-                                  &g->n_starts, err);
+        return esp_schema_compile(&g->base, g->lens, &spec->options, spec->text, spec->n_bytes, &g->warnings,
+                                  &g->starts, &g->n_starts, err);
     case ESP_GRAMMAR_JSON:
         return esp_schema_compile(&g->base, g->lens, &spec->options, any_object, sizeof any_object - 1, &g->warnings,
                                   &g->starts, &g->n_starts, err);
@@ -96,8 +96,9 @@ static esp_status check_start(struct esp_grammar *g, struct esp_err *err)
         return esp_fail(err, ESP_EUNSAT, "no text can satisfy the grammar");
     }
     if (!esp_store_live(store, start)) {
-        return store->x.failed != ESP_OK ? store->x.failed
-                                         : esp_fail(err, ESP_EUNSAT, "the vocabulary cannot spell any text of the grammar");
+        return store->x.failed != ESP_OK
+                   ? store->x.failed
+                   : esp_fail(err, ESP_EUNSAT, "the vocabulary cannot spell any text of the grammar");
     }
     return ESP_OK;
 }
@@ -142,7 +143,8 @@ esp_status esp_grammar_compile(const struct esp_trie *trie, const struct esp_gra
     g->trie = trie;
     esp_buf_init(&g->warnings, ESP_TAG_GRAMMAR, WARNINGS_BYTES_MAX);
     esp_buf_char(&g->warnings, '[');
-    esp_exprs_init(&g->base, &trie->alphabet, spec->options.fuel != 0 ? spec->options.fuel : ESP_GRAMMAR_FUEL, COMPILE_BYTES_MAX);
+    esp_exprs_init(&g->base, &trie->alphabet, spec->options.fuel != 0 ? spec->options.fuel : ESP_GRAMMAR_FUEL,
+                   COMPILE_BYTES_MAX);
     g->lens = esp_lens_create();
     g->base.lens = g->lens;
     status = g->lens == NULL ? ESP_ENOMEM : g->base.failed;
@@ -161,7 +163,9 @@ esp_status esp_grammar_compile(const struct esp_trie *trie, const struct esp_gra
     }
     if (status != ESP_OK) {
         if (own.code == ESP_OK) {
-            esp_fail(&own, status, status == ESP_ELIMIT ? "the grammar is too large or too complex" : "out of memory for the grammar");
+            esp_fail(&own, status,
+                     status == ESP_ELIMIT ? "the grammar is too large or too complex"
+                                          : "out of memory for the grammar");
         }
         if (err != NULL) {
             *err = own;

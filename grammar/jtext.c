@@ -152,9 +152,7 @@ static esp_status read_value(struct reader *in, struct esp_jv *value)
 {
     switch (peek(in)) {
     case '{':
-    case '[':
-        value->type = in->text[in->at++] == '{' ? ESP_JV_OBJECT : ESP_JV_ARRAY;
-        return ESP_OK;
+    case '[': value->type = in->text[in->at++] == '{' ? ESP_JV_OBJECT : ESP_JV_ARRAY; return ESP_OK;
     case '"': value->type = ESP_JV_STRING; return read_string(in, &value->text, &value->n_bytes);
     case 'n': value->type = ESP_JV_NULL; break;
     case 't': value->type = ESP_JV_TRUE; break;

@@ -54,11 +54,11 @@ size_t esp_lens_bytes(const struct esp_lens *lens)
 /* ---- Exploring --------------------------------------------------------------------------------- */
 
 struct states {
-    struct esp_map map;  /* id << 4 | phase → index */
-    uint32_t *ids;       /* [n] */
-    uint8_t *phases;     /* [n] */
-    uint32_t *edge_at;   /* [n + 1] into edges */
-    uint32_t *edges;     /* index << 1 | 1 when the byte completes a character */
+    struct esp_map map; /* id << 4 | phase → index */
+    uint32_t *ids;      /* [n] */
+    uint8_t *phases;    /* [n] */
+    uint32_t *edge_at;  /* [n + 1] into edges */
+    uint32_t *edges;    /* index << 1 | 1 when the byte completes a character */
     uint32_t n, cap, phases_cap, edge_at_cap, n_edges, edges_cap;
 };
 
@@ -342,17 +342,30 @@ static bool tail_closed(struct esp_exprs *x, uint32_t id, unsigned n, unsigned f
     return row != NULL;
 }
 
+/* The second byte's range after a lead byte of UTF-8. */
+static void second_range(unsigned lead, unsigned *ret_first, unsigned *ret_last)
+{
+    *ret_first = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    *ret_last = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+}
+
 static bool leads_closed(struct esp_exprs *x, const struct esp_row *row, uint32_t r)
 {
+    unsigned known_first = 0, known_last = 0;
+    uint32_t known = ESP_EXPR_EMPTY; /* what the last lead byte led to, closed for that range */
     for (unsigned lead = 0xC2; lead <= 0xF4; lead++) {
-        unsigned first = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-        unsigned last = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-        bool same = lead != 0xE0 && lead != 0xED && lead != 0xF0 && lead != 0xF4 && lead > 0xC2 &&
-                    row->next[lead] == row->next[lead - 1];
-        same = same || !esp_byteset_has(&x->alphabet, lead);
-        if (!same && !tail_closed(x, row->next[lead], lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3, first, last, r)) {
+        unsigned first, last;
+        second_range(lead, &first, &last);
+        if (!esp_byteset_has(&x->alphabet, lead) ||
+            (row->next[lead] == known && first == known_first && last == known_last)) {
+            continue;
+        }
+        if (!tail_closed(x, row->next[lead], lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3, first, last, r)) {
             return false;
         }
+        known = row->next[lead];
+        known_first = first;
+        known_last = last;
     }
     return true;
 }

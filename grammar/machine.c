@@ -8,6 +8,8 @@
 #include "grammar/vec.h"
 #include "runtime/base/rng.h"
 
+#define CLAMP_MEMBERS_MAX 64 /* wider alternatives are left as they are */
+
 struct esp_pending { /* a call found in a closure */
     uint32_t node;
     struct esp_thread cont;
@@ -113,23 +115,31 @@ static bool rehash(struct esp_store *s, uint32_t cap)
     return true;
 }
 
+/* Sorts and drops repeats; returns how many are left. */
+static uint32_t put_in_order(struct esp_thread *threads, uint32_t n)
+{
+    uint32_t n_out = n > 0;
+    if (n < 2) {
+        return n;
+    }
+    qsort(threads, n, sizeof *threads, compare_threads);
+    for (uint32_t idx = 1; idx < n; idx++) {
+        if (compare_threads(&threads[n_out - 1], &threads[idx]) != 0) {
+            threads[n_out++] = threads[idx];
+        }
+    }
+    return n_out;
+}
+
 /* The configuration of threads[0 … n), which are put in order first. */
 static uint32_t intern(struct esp_store *s, struct esp_thread *threads, uint32_t n)
 {
     if (n == 0 || s->x.failed != ESP_OK) {
         return ESP_CONF_DEAD;
     }
-    if (n > 1) {
-        qsort(threads, n, sizeof *threads, compare_threads);
-        uint32_t n_out = 1;
-        for (uint32_t idx = 1; idx < n; idx++) {
-            if (compare_threads(&threads[n_out - 1], &threads[idx]) != 0) {
-                threads[n_out++] = threads[idx];
-            }
-        }
-        n = n_out;
-    }
-    if ((uint64_t)s->n_confs * 4 >= (uint64_t)s->table_cap * 3 && !rehash(s, s->table_cap == 0 ? 64 : s->table_cap * 2)) {
+    n = put_in_order(threads, n);
+    if ((uint64_t)s->n_confs * 4 >= (uint64_t)s->table_cap * 3 &&
+        !rehash(s, s->table_cap == 0 ? 64 : s->table_cap * 2)) {
         return ESP_CONF_DEAD;
     }
     uint64_t at = hash_threads(threads, n) & (s->table_cap - 1);
@@ -261,8 +271,8 @@ static uint32_t close_work(struct esp_store *s)
         for (; at < s->n_work && s->x.failed == ESP_OK; at++) {
             struct esp_thread thread = s->work[at];
             const struct esp_expr *e = &s->x.exprs[thread.expr];
-            bool keep = (e->flags & ESP_EXPR_BYTES) != 0 ||
-                        (thread.expr == ESP_EXPR_EPS && thread.parent == ESP_CONF_BOTTOM);
+            bool keep =
+                (e->flags & ESP_EXPR_BYTES) != 0 || (thread.expr == ESP_EXPR_EPS && thread.parent == ESP_CONF_BOTTOM);
             if (e->flags & ESP_EXPR_NULLABLE) {
                 if (thread.expr != ESP_EXPR_EPS && thread.parent == ESP_CONF_BOTTOM) {
                     add_work(s, ESP_EXPR_EPS, ESP_CONF_BOTTOM);
@@ -334,7 +344,7 @@ uint32_t esp_conf_run(struct esp_store *s, uint32_t conf, const uint8_t *bytes, 
     for (uint32_t at = 0; at < n_bytes && conf != ESP_CONF_DEAD; at++) {
         const uint32_t *next = s->confs[conf].next;
         conf = next != NULL && next[bytes[at]] != ESP_CONF_UNKNOWN ? next[bytes[at]]
-                                                                    : esp_conf_step_once(s, conf, bytes[at]);
+                                                                   : esp_conf_step_once(s, conf, bytes[at]);
     }
     return conf;
 }
@@ -343,38 +353,45 @@ uint32_t esp_conf_run(struct esp_store *s, uint32_t conf, const uint8_t *bytes, 
 
 /* A token of n bytes takes at most n characters of a string and n items of a repeat. Beyond that, and
  * beyond where lengths have settled, a count is as good as any other. */
+static uint32_t clamp_expr(struct esp_exprs *x, uint32_t id, uint32_t n);
+
+static uint32_t clamp_len(struct esp_exprs *x, uint32_t id, uint32_t n)
+{
+    struct esp_expr e = x->exprs[id];
+    uint32_t settled = esp_lens_settled(x, e.a, e.b);
+    uint64_t top = (uint64_t)settled + n + 1;
+    if (settled == 0 || (e.c <= top && (e.d <= top || e.d == ESP_EXPR_INF))) {
+        return id;
+    }
+    return esp_expr_len(x, e.a, e.b, e.c > top ? (uint32_t)top : e.c, e.d > top ? ESP_EXPR_INF : e.d);
+}
+
+static uint32_t clamp_alt(struct esp_exprs *x, uint32_t id, uint32_t n)
+{
+    struct esp_expr e = x->exprs[id];
+    uint32_t mark = x->n_scratch;
+    bool same = true;
+    for (uint32_t idx = 0; idx < e.b; idx++) {
+        uint32_t member = x->lists[e.a + idx], clamped = clamp_expr(x, member, n);
+        same = same && member == clamped;
+        esp_exprs_push(x, clamped);
+    }
+    uint32_t result = same ? id : esp_expr_alt(x, x->scratch + mark, e.b);
+    x->n_scratch = mark;
+    return result;
+}
+
 static uint32_t clamp_expr(struct esp_exprs *x, uint32_t id, uint32_t n)
 {
     struct esp_expr e = x->exprs[id];
-    if (e.op == ESP_X_CAT) {
-        uint32_t head = clamp_expr(x, e.a, n);
-        return head == e.a ? id : esp_expr_cat(x, head, e.b);
+    uint32_t top = n + 1, head;
+    switch (e.op) {
+    case ESP_X_CAT: head = clamp_expr(x, e.a, n); return head == e.a ? id : esp_expr_cat(x, head, e.b);
+    case ESP_X_LEN: return clamp_len(x, id, n);
+    case ESP_X_REP: return esp_expr_rep(x, e.a, e.c > top ? top : e.c, e.d > top ? ESP_EXPR_INF : e.d);
+    case ESP_X_ALT: return e.b <= CLAMP_MEMBERS_MAX ? clamp_alt(x, id, n) : id;
+    default: return id;
     }
-    if (e.op == ESP_X_LEN) {
-        uint32_t settled = esp_lens_settled(x, e.a, e.b);
-        uint64_t top = (uint64_t)settled + n + 1;
-        if (settled == 0 || (e.c <= top && (e.d <= top || e.d == ESP_EXPR_INF))) {
-            return id;
-        }
-        return esp_expr_len(x, e.a, e.b, e.c > top ? (uint32_t)top : e.c, e.d > top ? ESP_EXPR_INF : e.d);
-    }
-    if (e.op == ESP_X_REP) {
-        uint32_t top = n + 1;
-        return esp_expr_rep(x, e.a, e.c > top ? top : e.c, e.d > top ? ESP_EXPR_INF : e.d);
-    }
-    if (e.op == ESP_X_ALT && (e.flags & ESP_EXPR_CALLS) == 0 && e.b <= 64) {
-        uint32_t mark = x->n_scratch;
-        bool same = true;
-        for (uint32_t idx = 0; idx < e.b; idx++) {
-            uint32_t member = x->lists[e.a + idx], clamped = clamp_expr(x, member, n);
-            same = same && member == clamped;
-            esp_exprs_push(x, clamped);
-        }
-        uint32_t result = same ? id : esp_expr_alt(x, x->scratch + mark, e.b);
-        x->n_scratch = mark;
-        return result;
-    }
-    return id;
 }
 
 uint32_t esp_conf_clamp(struct esp_store *s, uint32_t conf, uint32_t n_bytes)

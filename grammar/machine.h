@@ -33,13 +33,13 @@ struct esp_thread {
     uint32_t expr, parent;
 };
 struct esp_conf {
-    uint32_t at, n;     /* threads[at … at + n) */
-    uint32_t *next;     /* [256] or NULL; ESP_CONF_UNKNOWN = not yet asked */
-    uint32_t mask;      /* index into masks, 0 = none */
-    uint32_t clamped;   /* what masks see of it, ESP_CONF_UNKNOWN = not yet asked */
-    uint8_t complete;   /* the text may end here */
-    uint8_t live;       /* can tokens finish it? enum in mask.c */
-    uint8_t closed;     /* 0 not asked, 1 safe characters lead back here, 2 they do not */
+    uint32_t at, n;   /* threads[at … at + n) */
+    uint32_t *next;   /* [256] or NULL; ESP_CONF_UNKNOWN = not yet asked */
+    uint32_t mask;    /* index into masks, 0 = none */
+    uint32_t clamped; /* what masks see of it, ESP_CONF_UNKNOWN = not yet asked */
+    uint8_t complete; /* the text may end here */
+    uint8_t live;     /* can tokens finish it? enum in mask.c */
+    uint8_t closed;   /* 0 not asked, 1 safe characters lead back here, 2 they do not */
 };
 
 struct esp_mask {

@@ -233,6 +233,20 @@ static bool expand(struct esp_store *s, struct search *q, uint32_t at, uint32_t 
     return false;
 }
 
+/* Writes down what a search found: the way to the live one is live, or everything seen is dead. */
+static void note_search(struct esp_store *s, const struct search *q, bool live, uint32_t found)
+{
+    for (uint32_t at = 0; at < q->n; at++) {
+        s->confs[q->confs[at]].live = live ? LIVE_UNKNOWN : LIVE_NO;
+    }
+    for (; live && q->n > 0; found = q->from[found]) {
+        s->confs[q->confs[found]].live = LIVE_YES;
+        if (found == 0) {
+            break;
+        }
+    }
+}
+
 bool esp_store_live(struct esp_store *s, uint32_t conf)
 {
     struct search q = {0};
@@ -255,15 +269,7 @@ bool esp_store_live(struct esp_store *s, uint32_t conf)
     for (uint32_t at = 0; at < q.n && !live && s->x.failed == ESP_OK; at++) {
         live = at >= LIVE_SEARCH_MAX || expand(s, &q, at, &found);
     }
-    for (uint32_t at = 0; at < q.n; at++) {
-        s->confs[q.confs[at]].live = live ? LIVE_UNKNOWN : LIVE_NO;
-    }
-    if (live) {
-        s->confs[conf].live = LIVE_YES;
-        for (; found != 0; found = q.from[found]) {
-            s->confs[q.confs[found]].live = LIVE_YES;
-        }
-    }
+    note_search(s, &q, live, found);
     esp_free(q.confs);
     esp_free(q.from);
     return live;

@@ -166,30 +166,32 @@ struct mag {
     bool has_hi, lo_open, hi_open, integer;
 };
 
+/* Mirrors the bounds of negative numbers, so that lo and hi are about magnitudes. */
+static struct mag mirror(const struct esp_bounds *b, bool neg, bool *ret_has_lo)
+{
+    *ret_has_lo = neg ? b->has_hi : b->has_lo;
+    if (neg) {
+        return (struct mag){b->hi, b->lo, b->has_lo, b->hi_open, b->lo_open, b->integer};
+    }
+    return (struct mag){b->lo, b->hi, b->has_hi, b->lo_open, b->hi_open, b->integer};
+}
+
 /* The magnitudes of one sign; false when there are none. */
 static bool mag_of(const struct esp_bounds *b, bool neg, struct mag *ret)
 {
-    struct mag m = {.integer = b->integer};
-    bool has_lo = neg ? b->has_hi : b->has_lo;
-    m.has_hi = neg ? b->has_lo : b->has_hi;
-    m.lo = neg ? b->hi : b->lo;
-    m.hi = neg ? b->lo : b->hi;
-    m.lo_open = neg ? b->hi_open : b->lo_open;
-    m.hi_open = neg ? b->lo_open : b->hi_open;
+    bool has_lo;
+    struct mag m = mirror(b, neg, &has_lo);
     /* The sign of a bound decides; zero belongs to both signs. */
-    bool lo_below = !has_lo || (m.lo.n > 0 && m.lo.neg != neg);
     if (m.has_hi && m.hi.n > 0 && m.hi.neg != neg) {
         return false;
     }
-    if (lo_below) {
+    if (!has_lo || (m.lo.n > 0 && m.lo.neg != neg)) {
         m.lo = (struct esp_decimal){0};
         m.lo_open = false;
     }
-    if (m.has_hi) {
-        int order = esp_decimal_compare_abs(&m.lo, &m.hi);
-        if (order > 0 || (order == 0 && (m.lo_open || m.hi_open))) {
-            return false;
-        }
+    int order = m.has_hi ? esp_decimal_compare_abs(&m.lo, &m.hi) : -1;
+    if (order > 0 || (order == 0 && (m.lo_open || m.hi_open))) {
+        return false;
     }
     *ret = m;
     return true;
@@ -199,8 +201,7 @@ static bool mag_has(const struct mag *m, const struct esp_decimal *v)
 {
     int lo = esp_decimal_compare_abs(v, &m->lo);
     int hi = m->has_hi ? esp_decimal_compare_abs(v, &m->hi) : -1;
-    return lo >= m->lo_open && (hi < 0 || (hi == 0 && !m->hi_open)) &&
-           (!m->integer || esp_decimal_is_integer(v));
+    return lo >= m->lo_open && (hi < 0 || (hi == 0 && !m->hi_open)) && (!m->integer || esp_decimal_is_integer(v));
 }
 
 bool esp_num_inside(const struct esp_bounds *bounds, const struct esp_decimal *value)
@@ -239,32 +240,27 @@ static bool take_digit(struct prefix *p, char c)
     return true;
 }
 
+static bool take_sign(struct prefix *p, char c, bool first)
+{
+    if (first && c == '-') {
+        return p->neg = true;
+    }
+    if (!p->exp || p->exp_sign || p->n_exp > 0) {
+        return false;
+    }
+    p->exp_neg = c == '-';
+    return p->exp_sign = true;
+}
+
 static bool take(struct prefix *p, char c, bool first)
 {
-    bool digits = p->n_int + p->n_frac > 0;
+    bool digits = p->n_int > 0 && (!p->dot || p->n_frac > 0);
     switch (c) {
     case '-':
-        if (first) {
-            return p->neg = true;
-        }
-        /* fall through */
-    case '+':
-        if (!p->exp || p->exp_sign || p->n_exp > 0) {
-            return false;
-        }
-        p->exp_neg = c == '-';
-        return p->exp_sign = true;
-    case '.':
-        if (p->dot || p->exp || !digits) {
-            return false;
-        }
-        return p->dot = true;
+    case '+': return take_sign(p, c, first);
+    case '.': return digits && !p->dot && !p->exp && (p->dot = true);
     case 'e':
-    case 'E':
-        if (p->exp || !digits || (p->dot && p->n_frac == 0)) {
-            return false;
-        }
-        return p->exp = true;
+    case 'E': return digits && !p->exp && (p->exp = true);
     default: return c >= '0' && c <= '9' && take_digit(p, c);
     }
 }
@@ -322,11 +318,9 @@ static int64_t j_min(const struct mag *m, struct esp_decimal d, bool equal)
     return order > 0 || (order == 0 && equal) ? j : j + 1;
 }
 
-/* Does some j in [first, last] make D·10^j … (D+1)·10^j meet the interval? D = the digits of p, not zero. */
-static bool reaches(const struct mag *m, const struct prefix *p, int64_t first, int64_t last)
+/* The digits of p plus one in the last place, written to `up`. */
+static struct esp_decimal next_above(const struct prefix *p, char *up)
 {
-    char up[ESP_NUM_DIGITS_MAX + 2];
-    struct esp_decimal d = {.digits = p->sig, .n = p->n_sig, .exp = p->n_sig};
     struct esp_decimal above = {.digits = up, .n = p->n_sig, .exp = p->n_sig};
     memcpy(up, p->sig, p->n_sig);
     while (above.n > 0 && up[above.n - 1] == '9') {
@@ -339,24 +333,35 @@ static bool reaches(const struct mag *m, const struct prefix *p, int64_t first, 
     } else {
         up[above.n - 1]++;
     }
+    return above;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Does some j in [first, last] make D·10^j … (D+1)·10^j meet the interval? D = the digits of p, not zero. */
+static bool reaches(const struct mag *m, const struct prefix *p, int64_t first, int64_t last)
+{
+    char up[ESP_NUM_DIGITS_MAX + 2];
+    struct esp_decimal above = next_above(p, up), d = {.digits = p->sig, .n = p->n_sig, .exp = p->n_sig};
     while (d.n > 0 && d.digits[d.n - 1] == '0') {
         d.n--;
     }
-    int64_t lo = j_min(m, above, false), hi = j_max(m, d);
-    int64_t real_first = m->integer && first < 0 ? 0 : first;
-    if ((lo > real_first ? lo : real_first) <= (hi < last ? hi : last)) {
+    int64_t hi = smaller(j_max(m, d), last);
+    int64_t real_first = m->integer ? larger(first, 0) : first;
+    if (larger(j_min(m, above, false), real_first) <= hi) {
         return true;
-    }
-    if (!m->integer) {
-        return false;
     }
     /* Below j = 0 an interval narrower than one holds an integer only at its lower end. */
     int64_t zeros = (int64_t)p->n_sig - d.n;
-    lo = j_min(m, d, true);
-    lo = lo > first ? lo : first;
-    lo = lo > -zeros ? lo : -zeros;
-    hi = hi < last ? hi : last;
-    return lo <= (hi < -1 ? hi : -1);
+    return m->integer && larger(larger(j_min(m, d, true), first), -zeros) <= smaller(hi, -1);
 }
 
 /* The range of exponents E with M·10^E inside; false when there is none. */
@@ -369,6 +374,23 @@ static bool exponents(const struct mag *m, const struct esp_decimal *d, int64_t 
     *ret_lo = lo;
     *ret_hi = hi;
     return lo <= hi;
+}
+
+/* Can the exponent's digits so far (value p->exp_value, n_exp of them) grow into a … b? */
+static bool exponent_grows(const struct prefix *p, int64_t a, int64_t b)
+{
+    int64_t value = p->exp_value, span = 1;
+    for (uint32_t n = p->n_exp; n <= ESP_NUM_EXP_DIGITS_MAX; n++) {
+        if (n > 0 && value <= b && value + span - 1 >= a) {
+            return true;
+        }
+        if (value > FAR / 10 || span > FAR / 10) {
+            break;
+        }
+        value *= 10;
+        span *= 10;
+    }
+    return false;
 }
 
 static bool exp_live(const struct mag *m, const struct prefix *p, bool complete)
@@ -384,28 +406,14 @@ static bool exp_live(const struct mag *m, const struct prefix *p, bool complete)
     if (!exponents(m, &d, &lo, &hi)) {
         return false;
     }
-    int64_t value = p->exp_value;
     if (complete) {
-        value = p->exp_neg ? -value : value;
+        int64_t value = p->exp_neg ? -p->exp_value : p->exp_value;
         return lo <= value && value <= hi;
     }
     if (!p->exp_sign && p->n_exp == 0) {
         return true;
     }
-    /* Magnitudes of the exponent. */
-    int64_t a = p->exp_neg ? -hi : lo, b = p->exp_neg ? -lo : hi;
-    int64_t span = 1;
-    for (uint32_t n = p->n_exp; n <= ESP_NUM_EXP_DIGITS_MAX; n++) {
-        if (n > 0 && value <= b && value + span - 1 >= a) {
-            return true;
-        }
-        if (value > FAR / 10 || span > FAR / 10) {
-            break;
-        }
-        value *= 10;
-        span *= 10;
-    }
-    return false;
+    return p->exp_neg ? exponent_grows(p, -hi, -lo) : exponent_grows(p, lo, hi);
 }
 
 /* Can digits alone bring the value inside? */
@@ -452,37 +460,47 @@ static bool live_at_limit(const struct esp_bounds *b, const struct mag *m, struc
     return !b->plain && (!p->dot || p->n_frac > 0) && exp_live(m, p, false);
 }
 
+/* Before the first digit: some digit must do. */
+static bool start_live(const struct esp_bounds *b, bool neg)
+{
+    char text[3] = "-";
+    for (char c = '0'; c <= '9'; c++) {
+        text[neg] = c;
+        if (esp_num_live(b, text, (uint32_t)neg + 1)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool mantissa_live(const struct esp_bounds *b, const struct mag *m, struct prefix *p, const char *text,
+                          uint32_t n_bytes)
+{
+    uint32_t n_digits = p->n_int + p->n_frac, limit = digits_of(b) + 17;
+    if (n_digits == ESP_NUM_DIGITS_MAX) {
+        return live_at_limit(b, m, p, text, n_bytes);
+    }
+    if (plain_live(m, p)) {
+        return true;
+    }
+    if (b->plain || p->n_int != 1 || p->n_sig == 0 || n_digits > limit) {
+        return false;
+    }
+    return n_digits < limit ? reaches(m, p, -FAR, FAR) : live_at_limit(b, m, p, text, n_bytes);
+}
+
 bool esp_num_live(const struct esp_bounds *b, const char *text, uint32_t n_bytes)
 {
     struct prefix p;
     struct mag m;
-    if (n_bytes == 0 || (n_bytes == 1 && text[0] == '-')) {
-        char more[3] = {text != NULL && n_bytes == 1 ? '-' : 0};
-        for (char c = '0'; c <= '9'; c++) {
-            more[n_bytes] = c;
-            if (esp_num_live(b, more, n_bytes + 1)) {
-                return true;
-            }
-        }
-        return n_bytes == 0 && esp_num_live(b, "-", 1);
+    if (n_bytes == 0) {
+        return start_live(b, false) || start_live(b, true);
+    }
+    if (n_bytes == 1 && text[0] == '-') {
+        return start_live(b, true);
     }
     if (!parse_prefix(text, n_bytes, &p) || !mag_of(b, p.neg, &m) || (b->plain && (p.dot || p.exp))) {
         return false;
     }
-    if (p.exp) {
-        return exp_live(&m, &p, false);
-    }
-    uint32_t n_digits = p.n_int + p.n_frac;
-    if (n_digits < ESP_NUM_DIGITS_MAX && plain_live(&m, &p)) {
-        return true;
-    }
-    if (n_digits == ESP_NUM_DIGITS_MAX) {
-        return live_at_limit(b, &m, &p, text, n_bytes);
-    }
-    if (b->plain || p.n_int != 1 || p.n_sig == 0) {
-        return false;
-    }
-    uint32_t limit = digits_of(b) + 17;
-    return n_digits < limit ? reaches(&m, &p, -FAR, FAR)
-                            : n_digits == limit && live_at_limit(b, &m, &p, text, n_bytes);
+    return p.exp ? exp_live(&m, &p, false) : mantissa_live(b, &m, &p, text, n_bytes);
 }

@@ -26,8 +26,8 @@
 
 struct esp_bounds {
     bool has_lo, has_hi, lo_open, hi_open;
-    bool integer; /* the value is an integer */
-    bool plain;   /* draft-04 integers: digits only, no fraction, no exponent */
+    bool integer;              /* the value is an integer */
+    bool plain;                /* draft-04 integers: digits only, no fraction, no exponent */
     struct esp_decimal lo, hi; /* digits borrowed */
 };
 
@@ -42,7 +42,7 @@ struct esp_nums {
 };
 
 void esp_nums_init(struct esp_nums *nums);
-void esp_nums_finish(struct esp_nums *nums); /* zeroed is fine */
+void esp_nums_finish(struct esp_nums *nums);                                  /* zeroed is fine */
 esp_status esp_nums_copy(struct esp_nums *nums, const struct esp_nums *from); /* into an initialised one */
 size_t esp_nums_bytes(const struct esp_nums *nums);
 /* Copies the bounds' digits. ESP_ELIMIT when a bound has too many digits. */

@@ -46,34 +46,45 @@ static void add_child(struct node *node, struct node *child)
     node->last = child;
 }
 
-/* (?: (?<name> and what is refused after (? */
-static esp_status parse_group_head(struct esp_regex_reader *in)
+static bool is_name_char(unsigned char c, bool first)
 {
-    if (!esp_regex_take(in, '?')) {
-        return ESP_OK;
-    }
-    if (esp_regex_take(in, ':')) {
-        return ESP_OK;
-    }
-    char c = esp_regex_peek(in), after = in->at + 1 < in->n ? in->text[in->at + 1] : '\0';
-    if (c == '=' || c == '!' || (c == '<' && (after == '=' || after == '!'))) {
-        return esp_regex_fail(in, ESP_EUNSUPPORTED, "look-around is not supported");
-    }
-    if (c != '<') {
-        return esp_regex_fail(in, ESP_EUNSUPPORTED, "group of kind (?%c is not supported", c == '\0' ? ' ' : c);
-    }
-    size_t begin = ++in->at;
+    bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '$' || c >= 0x80;
+    return letter || (!first && c >= '0' && c <= '9');
+}
+
+/* After (?< of a named group. */
+static esp_status parse_group_name(struct esp_regex_reader *in)
+{
+    size_t begin = in->at;
     while (in->at < in->n && in->text[in->at] != '>') {
-        unsigned char n = (unsigned char)in->text[in->at++];
-        if (!(n == '_' || n == '$' || n >= 0x80 || (n >= 'a' && n <= 'z') || (n >= 'A' && n <= 'Z') ||
-              (n >= '0' && n <= '9' && in->at - 1 > begin))) {
+        if (!is_name_char((unsigned char)in->text[in->at], in->at == begin)) {
             return esp_regex_fail(in, ESP_EINVAL, "bad group name");
         }
+        in->at++;
     }
     if (in->at == begin || !esp_regex_take(in, '>')) {
         return esp_regex_fail(in, ESP_EINVAL, "group name without end");
     }
     return ESP_OK;
+}
+
+/* (?: (?<name> and what is refused after (? */
+static esp_status parse_group_head(struct esp_regex_reader *in)
+{
+    if (!esp_regex_take(in, '?') || esp_regex_take(in, ':')) {
+        return ESP_OK;
+    }
+    char c = esp_regex_peek(in), after = in->at + 1 < in->n ? in->text[in->at + 1] : '\0';
+    if (c == '<' && (after == '=' || after == '!')) {
+        c = after;
+    }
+    if (c == '=' || c == '!') {
+        return esp_regex_fail(in, ESP_EUNSUPPORTED, "look-around is not supported");
+    }
+    if (!esp_regex_take(in, '<')) {
+        return esp_regex_fail(in, ESP_EUNSUPPORTED, "group of kind (?%c is not supported", c == '\0' ? ' ' : c);
+    }
+    return parse_group_name(in);
 }
 
 static esp_status parse_set(struct esp_regex_reader *in, struct node **ret)
@@ -160,28 +171,36 @@ static bool parse_braces(struct esp_regex_reader *in, uint32_t *ret_lo, uint32_t
     return false;
 }
 
-static esp_status parse_repeat(struct esp_regex_reader *in, struct node **node)
+/* A quantifier: *ret_there is false, and nothing taken, when there is none. */
+static esp_status parse_quantifier(struct esp_regex_reader *in, uint32_t *ret_lo, uint32_t *ret_hi, bool *ret_there)
 {
-    uint32_t lo = 0, hi = ESP_EXPR_INF;
-    bool finite = false;
+    bool finite = true;
     char c = esp_regex_peek(in);
-    if (c == '{') {
-        if (!parse_braces(in, &lo, &hi, &finite)) {
-            return ESP_OK;
-        }
-        if (lo == UINT32_MAX || (finite && hi == UINT32_MAX)) {
+    *ret_there = c == '*' || c == '+' || c == '?';
+    if (*ret_there) {
+        in->at++;
+        *ret_lo = c == '+';
+        *ret_hi = c == '?' ? 1 : ESP_EXPR_INF;
+    } else if (c == '{' && parse_braces(in, ret_lo, ret_hi, &finite)) {
+        *ret_there = true;
+        if (*ret_lo == UINT32_MAX || (finite && *ret_hi == UINT32_MAX)) {
             return esp_regex_fail(in, ESP_ELIMIT, "repeat count is too large");
         }
-        hi = finite ? hi : ESP_EXPR_INF;
-        if (lo > hi) {
+        *ret_hi = finite ? *ret_hi : ESP_EXPR_INF;
+        if (*ret_lo > *ret_hi) {
             return esp_regex_fail(in, ESP_EINVAL, "repeat counts are out of order");
         }
-    } else if (c == '*' || c == '+' || c == '?') {
-        in->at++;
-        lo = c == '+';
-        hi = c == '?' ? 1 : ESP_EXPR_INF;
-    } else {
-        return ESP_OK;
+    }
+    return ESP_OK;
+}
+
+static esp_status parse_repeat(struct esp_regex_reader *in, struct node **node)
+{
+    uint32_t lo = 0, hi = 0;
+    bool there;
+    esp_status status = parse_quantifier(in, &lo, &hi, &there);
+    if (status != ESP_OK || !there) {
+        return status;
     }
     esp_regex_take(in, '?'); /* lazy: the same language */
     if ((*node)->kind == RE_BEGIN || (*node)->kind == RE_END) {
@@ -195,12 +214,8 @@ static esp_status parse_repeat(struct esp_regex_reader *in, struct node **node)
     rep->hi = hi;
     add_child(rep, *node);
     *node = rep;
-    uint32_t count;
-    c = esp_regex_peek(in);
-    if (c == '*' || c == '+' || c == '?' || (c == '{' && parse_braces(in, &count, &count, &finite))) {
-        return esp_regex_fail(in, ESP_EINVAL, "nothing to repeat");
-    }
-    return ESP_OK;
+    status = parse_quantifier(in, &lo, &hi, &there);
+    return status == ESP_OK && there ? esp_regex_fail(in, ESP_EINVAL, "nothing to repeat") : status;
 }
 
 static esp_status parse_cat(struct esp_regex_reader *in, unsigned depth, struct node **ret)

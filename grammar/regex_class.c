@@ -178,16 +178,34 @@ static esp_status take_property(struct esp_regex_reader *in, char c, struct esp_
     return ESP_OK;
 }
 
+static bool is_letter(char c)
+{
+    return (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
+}
+
+/* After \c: a letter names a control character. */
+static esp_status take_control(struct esp_regex_reader *in, uint32_t *ret)
+{
+    char letter = esp_regex_peek(in);
+    if (!is_letter(letter)) {
+        return esp_regex_fail(in, ESP_EINVAL, "bad \\c escape");
+    }
+    in->at++;
+    *ret = (uint32_t)letter & 31;
+    return ESP_OK;
+}
+
 /* The escapes that mean one character. */
 static esp_status escaped_char(struct esp_regex_reader *in, char c, uint32_t *ret)
 {
     static const char names[] = "nrtfv", values[] = "\n\r\t\f\v";
-    const char *at = strchr(names, c);
+    const char *at = c == '\0' ? NULL : strchr(names, c);
+    char after = esp_regex_peek(in);
     if (at != NULL) {
         *ret = (unsigned char)values[at - names];
         return ESP_OK;
     }
-    if (c == '0' && !(in->at < in->n && in->text[in->at] >= '0' && in->text[in->at] <= '9')) {
+    if (c == '0' && (after < '0' || after > '9')) {
         *ret = 0;
         return ESP_OK;
     }
@@ -198,18 +216,12 @@ static esp_status escaped_char(struct esp_regex_reader *in, char c, uint32_t *re
         return take_code(in, c, ret);
     }
     if (c == 'c') {
-        char letter = esp_regex_peek(in);
-        if ((letter | 0x20) < 'a' || (letter | 0x20) > 'z') {
-            return esp_regex_fail(in, ESP_EINVAL, "bad \\c escape");
-        }
-        in->at++;
-        *ret = (uint32_t)letter & 31;
-        return ESP_OK;
+        return take_control(in, ret);
     }
-    if (c == 'k' || c == 'b' || c == 'B' || c == 'A' || c == 'Z' || c == 'z' || c == 'G' || c == 'K') {
+    if (c != '\0' && strchr("kbBAZzGK", c) != NULL) {
         return esp_regex_fail(in, ESP_EUNSUPPORTED, "\\%c is not supported", c);
     }
-    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) {
+    if (is_letter(c)) {
         return esp_regex_fail(in, ESP_EINVAL, "unknown escape \\%c", c);
     }
     in->at--;
@@ -262,43 +274,53 @@ static esp_status class_atom(struct esp_regex_reader *in, struct esp_cpset *set,
     return take_escape(in, set, ret_is_set, ret_cp);
 }
 
+/* A dash that is not the last character of the class. */
+static bool dash_follows(const struct esp_regex_reader *in)
+{
+    return in->at + 1 < in->n && in->text[in->at] == '-' && in->text[in->at + 1] != ']';
+}
+
+/* One member or range of a class. */
+static esp_status class_member(struct esp_regex_reader *in, struct esp_cpset *set)
+{
+    bool first_set, last_set;
+    uint32_t first = 0, last = 0;
+    if (in->at >= in->n) {
+        return esp_regex_fail(in, ESP_EINVAL, "class without end");
+    }
+    esp_status status = class_atom(in, set, &first_set, &first);
+    bool dash = status == ESP_OK && dash_follows(in);
+    last_set = first_set;
+    last = first;
+    if (dash) {
+        in->at++;
+        status = class_atom(in, set, &last_set, &last);
+    }
+    if (status != ESP_OK || (!dash && first_set)) {
+        return status;
+    }
+    if (!first_set && !last_set) {
+        if (first > last) {
+            return esp_regex_fail(in, ESP_EINVAL, "range of a class is out of order");
+        }
+        esp_cpset_add(set, first, last);
+        return ESP_OK;
+    }
+    /* [\w-x]: the dash and the character are members of their own. */
+    esp_cpset_add(set, '-', '-');
+    if (!first_set || !last_set) {
+        esp_cpset_add(set, first_set ? last : first, first_set ? last : first);
+    }
+    return ESP_OK;
+}
+
 esp_status esp_regex_class(struct esp_regex_reader *in, struct esp_cpset *set)
 {
     bool negated = esp_regex_take(in, '^');
     while (!esp_regex_take(in, ']')) {
-        bool first_set, last_set;
-        uint32_t first, last;
-        if (in->at >= in->n) {
-            return esp_regex_fail(in, ESP_EINVAL, "class without end");
-        }
-        esp_status status = class_atom(in, set, &first_set, &first);
-        bool dash = status == ESP_OK && in->at + 1 < in->n && in->text[in->at] == '-' && in->text[in->at + 1] != ']';
-        if (dash) {
-            in->at++;
-            status = class_atom(in, set, &last_set, &last);
-        } else {
-            last_set = first_set;
-            last = first_set ? 0 : first;
-        }
+        esp_status status = class_member(in, set);
         if (status != ESP_OK) {
             return status;
-        }
-        if (!dash || (!first_set && !last_set)) {
-            if (!first_set && first > last) {
-                return esp_regex_fail(in, ESP_EINVAL, "range of a class is out of order");
-            }
-            if (!first_set) {
-                esp_cpset_add(set, first, last);
-            }
-            continue;
-        }
-        /* [\w-x]: the dash and the character are members of their own. */
-        esp_cpset_add(set, '-', '-');
-        if (!first_set) {
-            esp_cpset_add(set, first, first);
-        }
-        if (!last_set) {
-            esp_cpset_add(set, last, last);
         }
     }
     esp_cpset_normalise(set);

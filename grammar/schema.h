@@ -20,22 +20,22 @@
 #include "grammar/live.h"
 
 enum { /* drafts */
-    ESP_DRAFT4 = 1,
-    ESP_DRAFT6 = 2,
-    ESP_DRAFT7 = 4,
-    ESP_DRAFT2019 = 8,
-    ESP_DRAFT2020 = 16,
-    ESP_DRAFT_ANY = 31
+       ESP_DRAFT4 = 1,
+       ESP_DRAFT6 = 2,
+       ESP_DRAFT7 = 4,
+       ESP_DRAFT2019 = 8,
+       ESP_DRAFT2020 = 16,
+       ESP_DRAFT_ANY = 31
 };
 enum { /* types; a number that is an integer has its own bit */
-    ESP_TYPE_NULL = 1,
-    ESP_TYPE_BOOLEAN = 2,
-    ESP_TYPE_INTEGER = 4,
-    ESP_TYPE_FRACTION = 8,
-    ESP_TYPE_STRING = 16,
-    ESP_TYPE_ARRAY = 32,
-    ESP_TYPE_OBJECT = 64,
-    ESP_TYPE_ALL = 127
+       ESP_TYPE_NULL = 1,
+       ESP_TYPE_BOOLEAN = 2,
+       ESP_TYPE_INTEGER = 4,
+       ESP_TYPE_FRACTION = 8,
+       ESP_TYPE_STRING = 16,
+       ESP_TYPE_ARRAY = 32,
+       ESP_TYPE_OBJECT = 64,
+       ESP_TYPE_ALL = 127
 };
 #define ESP_SCHEMA_NODES_MAX 50000u
 #define ESP_SCHEMA_ALTERNATIVES_MAX 4096u
@@ -75,7 +75,7 @@ struct esp_prop {
 struct esp_atom {
     enum esp_atom_kind kind;
     uint32_t expr;
-    uint32_t *prefix; /* array: nodes */
+    uint32_t *prefix;                  /* array: nodes */
     uint32_t n_prefix, rest, min, max; /* rest: node of further items */
     struct esp_prop *props;
     uint32_t n_props, additional; /* additional: node of other keys */
@@ -106,10 +106,10 @@ struct esp_schema {
     struct esp_schema_disjoint { /* nodes that must be empty, or oneOf is no union */
         uint32_t node;
         const struct esp_jv *at;
-    } *disjoint;
+    } * disjoint;
     uint32_t n_disjoint, disjoint_cap;
     struct esp_buf *warnings;
-    uint32_t current; /* node being expanded */
+    uint32_t current;                                            /* node being expanded */
     uint32_t string_any, number_any, integer_any, integer_plain; /* expressions, 0 = not made */
 };
 

@@ -78,7 +78,12 @@ static esp_status item_node(struct conj *c, uint32_t index, uint32_t *ret_node)
     return esp_schema_node(c->s, items, n, ret_node);
 }
 
-static esp_status add_array(struct conj *c)
+struct length {
+    uint32_t min, max, n_prefix;
+};
+
+/* How long the array may be, and how many items have a schema of their own. False when no length is left. */
+static bool array_length(struct conj *c, struct length *ret)
 {
     uint32_t min = 0, max = ESP_EXPR_INF, n_prefix = 0;
     const struct esp_jv *min_at = NULL;
@@ -94,27 +99,39 @@ static esp_status add_array(struct conj *c)
     if (c->value != NULL) {
         if (c->value->n < min || c->value->n > max) {
             esp_schema_why(c->s, c->value, "has a length that the schema beside it does not allow");
-            return ESP_OK;
+            return false;
         }
         min = max = n_prefix = c->value->n;
     }
     if (min > max) {
         esp_schema_why(c->s, min_at, "has minItems above maxItems");
+        return false;
+    }
+    *ret = (struct length){min, max, n_prefix < max ? n_prefix : max};
+    return true;
+}
+
+static esp_status add_array(struct conj *c)
+{
+    struct length length;
+    if (!array_length(c, &length)) {
         return ESP_OK;
     }
     struct esp_atom *atom = esp_schema_atom(c->s, ESP_ATOM_ARRAY);
-    n_prefix = n_prefix < max ? n_prefix : max;
+    uint32_t n_prefix = length.n_prefix;
     uint32_t *prefix = esp_arena_alloc(&c->s->arena, (size_t)n_prefix + 1, sizeof *prefix);
     if (atom == NULL || prefix == NULL) {
         return esp_schema_memory(c->s);
     }
-    *atom = (struct esp_atom){.kind = ESP_ATOM_ARRAY, .prefix = prefix, .n_prefix = n_prefix, .min = min, .max = max};
+    *atom = (struct esp_atom){.kind = ESP_ATOM_ARRAY, .prefix = prefix, .n_prefix = n_prefix};
+    atom->min = length.min;
+    atom->max = length.max;
     esp_status status = ESP_OK;
     for (uint32_t idx = 0; idx < n_prefix && status == ESP_OK; idx++) {
         status = item_node(c, idx, &prefix[idx]);
     }
     atom->rest = ESP_NODE_NONE;
-    if (status == ESP_OK && max > n_prefix) {
+    if (status == ESP_OK && length.max > n_prefix) {
         status = item_node(c, n_prefix, &atom->rest);
     }
     return status;

@@ -79,7 +79,8 @@ static struct punctuation make_punctuation(struct esp_exprs *x, enum esp_grammar
 {
     struct punctuation p;
     uint32_t around = space(x, ws, true);
-    uint32_t after_comma = ws == ESP_WS_COMPACT ? ESP_EXPR_EPS : esp_expr_alt2(x, esp_expr_opt(x, esp_expr_byte(x, ' ')), around);
+    uint32_t after_comma =
+        ws == ESP_WS_COMPACT ? ESP_EXPR_EPS : esp_expr_alt2(x, esp_expr_opt(x, esp_expr_byte(x, ' ')), around);
     p.open_array = esp_expr_cat(x, esp_expr_byte(x, '['), around);
     p.close_array = esp_expr_cat(x, around, esp_expr_byte(x, ']'));
     p.open_object = esp_expr_cat(x, esp_expr_byte(x, '{'), around);
@@ -154,7 +155,8 @@ static uint32_t build_object(struct esp_schema *s, const struct punctuation *p, 
 {
     struct esp_exprs *x = s->x;
     uint32_t other = other_member(s, p, atom);
-    uint32_t rest = esp_expr_cat(x, esp_expr_rep(x, esp_expr_cat(x, p->comma, other), 0, ESP_EXPR_INF), p->close_object);
+    uint32_t rest =
+        esp_expr_cat(x, esp_expr_rep(x, esp_expr_cat(x, p->comma, other), 0, ESP_EXPR_INF), p->close_object);
     uint32_t first = esp_expr_alt2(x, p->close_object, esp_expr_cat(x, other, rest));
     for (uint32_t idx = atom->n_props; idx-- > 0 && x->failed == ESP_OK;) {
         const struct esp_prop *prop = &atom->props[idx];
@@ -185,24 +187,33 @@ static uint32_t build_node(struct esp_schema *s, const struct punctuation *p, co
 
 /* ---- Verdicts ---------------------------------------------------------------------------------- */
 
+/* A part that an atom cannot do without and that has no value. */
+static uint32_t missing_part(const struct esp_schema *s, const struct esp_atom *atom)
+{
+    if (atom->kind == ESP_ATOM_ARRAY) {
+        for (uint32_t idx = 0; idx < atom->n_prefix && idx < atom->min; idx++) {
+            if (!s->nodes[atom->prefix[idx]].productive) {
+                return atom->prefix[idx];
+            }
+        }
+        return atom->min > atom->n_prefix ? atom->rest : ESP_NODE_NONE;
+    }
+    for (uint32_t idx = 0; atom->kind == ESP_ATOM_OBJECT && idx < atom->n_props; idx++) {
+        if (atom->props[idx].required && !s->nodes[atom->props[idx].node].productive) {
+            return atom->props[idx].node;
+        }
+    }
+    return ESP_NODE_NONE;
+}
+
 /* Follows the reasons down to the part that has no value. */
 static esp_status unsatisfiable(struct esp_schema *s)
 {
     uint32_t id = 0;
     for (uint32_t steps = 0; steps < s->n_nodes; steps++) {
-        const struct esp_node *node = &s->nodes[id];
         uint32_t below = ESP_NODE_NONE;
-        for (const struct esp_atom *atom = node->atoms; atom != NULL && below == ESP_NODE_NONE; atom = atom->next) {
-            for (uint32_t idx = 0; atom->kind == ESP_ATOM_ARRAY && idx < atom->n_prefix && idx < atom->min; idx++) {
-                below = s->nodes[atom->prefix[idx]].productive ? below : atom->prefix[idx];
-            }
-            if (atom->kind == ESP_ATOM_ARRAY && below == ESP_NODE_NONE && atom->min > atom->n_prefix) {
-                below = atom->rest;
-            }
-            for (uint32_t idx = 0; atom->kind == ESP_ATOM_OBJECT && idx < atom->n_props; idx++) {
-                const struct esp_prop *prop = &atom->props[idx];
-                below = prop->required && !s->nodes[prop->node].productive ? prop->node : below;
-            }
+        for (const struct esp_atom *a = s->nodes[id].atoms; a != NULL && below == ESP_NODE_NONE; a = a->next) {
+            below = missing_part(s, a);
         }
         if (below == ESP_NODE_NONE || below == id) {
             break;
@@ -257,7 +268,8 @@ esp_status esp_schema_build(struct esp_schema *s, uint32_t **ret_starts)
     }
     if (s->x->failed != ESP_OK) {
         esp_free(starts);
-        return esp_schema_fail(s, s->x->failed, s->root, s->x->failed == ESP_ELIMIT ? "is too large or too complex" : "needs too much memory");
+        return esp_schema_fail(s, s->x->failed, s->root,
+                               s->x->failed == ESP_ELIMIT ? "is too large or too complex" : "needs too much memory");
     }
     *ret_starts = starts;
     return ESP_OK;
@@ -277,7 +289,8 @@ esp_status esp_schema_compile(struct esp_exprs *x, struct esp_lens *lens, const 
     if (status == ESP_OK) {
         s.root = root;
         if (root->type != ESP_JV_OBJECT && root->type != ESP_JV_TRUE && root->type != ESP_JV_FALSE) {
-            status = esp_schema_fail(&s, ESP_EINVAL, root, "must be an object or a boolean, is %s", esp_jv_type_name(root));
+            status =
+                esp_schema_fail(&s, ESP_EINVAL, root, "must be an object or a boolean, is %s", esp_jv_type_name(root));
         }
     }
     if (status == ESP_OK) {

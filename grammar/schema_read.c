@@ -271,7 +271,8 @@ static esp_status read_format(struct esp_schema *s, struct esp_leaf *leaf, const
         return ESP_OK;
     }
     if (format == 0) {
-        return esp_schema_fail(s, ESP_EUNSUPPORTED, v, "the format \"%s\" is not supported; \"formats\":\"annotate\" takes it as a note",
+        return esp_schema_fail(s, ESP_EUNSUPPORTED, v,
+                               "the format \"%s\" is not supported; \"formats\":\"annotate\" takes it as a note",
                                v->text);
     }
     leaf->format = format;
@@ -477,10 +478,10 @@ static int compare_keyword(const void *key, const void *row)
 
 static const struct keyword *find_keyword(const struct esp_schema *s, const struct esp_jv *v)
 {
-    const struct keyword *k = memchr(v->key, '\0', v->key_bytes) != NULL
-                                  ? NULL
-                                  : bsearch(v->key, keywords, sizeof keywords / sizeof keywords[0],
-                                            sizeof keywords[0], compare_keyword);
+    const struct keyword *k =
+        memchr(v->key, '\0', v->key_bytes) != NULL
+            ? NULL
+            : bsearch(v->key, keywords, sizeof keywords / sizeof keywords[0], sizeof keywords[0], compare_keyword);
     return k != NULL && (!s->draft_given || (k->drafts & s->draft)) ? k : NULL;
 }
 

@@ -105,18 +105,24 @@ static const struct esp_jv *follow(const struct esp_jv *at, char *pointer, size_
     return at;
 }
 
+/* Does the reference, up to its fragment, name the resource itself? */
+static bool names_base(const struct esp_schema *s, const struct esp_jv *base, const char *text, size_t n)
+{
+    const struct esp_jv *id = own_id(s, base);
+    if (n == 0 || id == NULL) {
+        return n == 0;
+    }
+    const char *hash = memchr(id->text, '#', id->n_bytes);
+    size_t n_id = hash == NULL ? id->n_bytes : (size_t)(hash - id->text);
+    return n == n_id && memcmp(text, id->text, n) == 0;
+}
+
 esp_status esp_schema_resolve(struct esp_schema *s, const struct esp_jv *ref, const struct esp_jv **ret_target)
 {
     const struct esp_jv *base = resource(s, ref->parent);
-    const struct esp_jv *id = own_id(s, base);
     const char *fragment = memchr(ref->text, '#', ref->n_bytes);
     size_t n_before = fragment == NULL ? ref->n_bytes : (size_t)(fragment - ref->text);
-    size_t n_id = 0;
-    if (id != NULL) {
-        const char *hash = memchr(id->text, '#', id->n_bytes);
-        n_id = hash == NULL ? id->n_bytes : (size_t)(hash - id->text);
-    }
-    if (n_before > 0 && (id == NULL || n_before != n_id || memcmp(ref->text, id->text, n_id) != 0)) {
+    if (!names_base(s, base, ref->text, n_before)) {
         return esp_schema_fail(s, ESP_EUNSUPPORTED, ref, "\"%.100s\" is outside this document", ref->text);
     }
     size_t n = fragment == NULL ? 0 : ref->n_bytes - n_before - 1;
@@ -128,16 +134,16 @@ esp_status esp_schema_resolve(struct esp_schema *s, const struct esp_jv *ref, co
         return esp_schema_fail(s, ESP_EINVAL, ref, "\"%.100s\" has a bad %% escape", ref->text);
     }
     if (n > 0 && pointer[0] != '/') {
-        return esp_schema_fail(s, ESP_EUNSUPPORTED, ref, "\"%.100s\" is a named anchor; only JSON pointers are followed",
-                               ref->text);
+        return esp_schema_fail(s, ESP_EUNSUPPORTED, ref,
+                               "\"%.100s\" is a named anchor; only JSON pointers are followed", ref->text);
     }
     const struct esp_jv *target = follow(base, pointer, n);
     if (target == NULL) {
         return esp_schema_fail(s, ESP_EINVAL, ref, "\"%.100s\" points to nothing", ref->text);
     }
     if (target != s->root && resource(s, target) != base) {
-        return esp_schema_fail(s, ESP_EUNSUPPORTED, ref, "\"%.100s\" crosses into a schema with an identifier of its own",
-                               ref->text);
+        return esp_schema_fail(s, ESP_EUNSUPPORTED, ref,
+                               "\"%.100s\" crosses into a schema with an identifier of its own", ref->text);
     }
     *ret_target = target;
     return ESP_OK;

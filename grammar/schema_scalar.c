@@ -8,7 +8,8 @@
 static esp_status add_expr(struct esp_schema *s, uint32_t expr)
 {
     if (s->x->failed != ESP_OK) {
-        return esp_schema_fail(s, s->x->failed, s->root, s->x->failed == ESP_ELIMIT ? "is too complex" : "needs too much memory");
+        return esp_schema_fail(s, s->x->failed, s->root,
+                               s->x->failed == ESP_ELIMIT ? "is too complex" : "needs too much memory");
     }
     if (expr == ESP_EXPR_EMPTY) {
         return ESP_OK;
@@ -118,8 +119,11 @@ esp_status esp_schema_numbers(struct esp_schema *s, struct esp_leaf *const *leav
     }
     uint32_t id = bounded(s, &b);
     if (id == ESP_EXPR_EMPTY && min_at != NULL) {
-        esp_schema_why(s, min_at, b.integer ? "leaves no integer below the upper bound (minimum/exclusiveMinimum against maximum/exclusiveMaximum)"
-                                            : "leaves no number below the upper bound (minimum/exclusiveMinimum against maximum/exclusiveMaximum)");
+        esp_schema_why(
+            s, min_at,
+            b.integer
+                ? "leaves no integer below the upper bound (minimum/exclusiveMinimum against maximum/exclusiveMaximum)"
+                : "leaves no number below the upper bound (minimum/exclusiveMinimum against maximum/exclusiveMaximum)");
     }
     return add_expr(s, id);
 }
@@ -207,18 +211,26 @@ static esp_status add_string_values(struct esp_schema *s, uint32_t id, uint32_t 
     return add_expr(s, esp_expr_cat(s->x, quote, list));
 }
 
+/* The narrowest lengths of all leaves, and a leaf that says anything about strings. */
+static const struct esp_jv *lengths(struct esp_leaf *const *leaves, uint32_t n, uint32_t *ret_min, uint32_t *ret_max)
+{
+    const struct esp_jv *at = NULL;
+    for (uint32_t idx = 0; idx < n; idx++) {
+        const struct esp_leaf *leaf = leaves[idx];
+        *ret_min = leaf->min_chars > *ret_min ? leaf->min_chars : *ret_min;
+        *ret_max = leaf->max_chars < *ret_max ? leaf->max_chars : *ret_max;
+        if (leaf->min_chars > 0 || leaf->max_chars < ESP_EXPR_INF || leaf->pattern != 0 || leaf->format != 0) {
+            at = leaf->self;
+        }
+    }
+    return at;
+}
+
 esp_status esp_schema_strings(struct esp_schema *s, struct esp_leaf *const *leaves, uint32_t n,
                               const struct esp_jv *const *values, uint32_t n_values)
 {
     uint32_t min = 0, max = ESP_EXPR_INF;
-    const struct esp_jv *at = NULL;
-    for (uint32_t idx = 0; idx < n; idx++) {
-        min = leaves[idx]->min_chars > min ? leaves[idx]->min_chars : min;
-        max = leaves[idx]->max_chars < max ? leaves[idx]->max_chars : max;
-        bool says = leaves[idx]->min_chars > 0 || leaves[idx]->max_chars < ESP_EXPR_INF || leaves[idx]->pattern != 0 ||
-                    leaves[idx]->format != 0;
-        at = says ? leaves[idx]->self : at;
-    }
+    const struct esp_jv *at = lengths(leaves, n, &min, &max);
     uint32_t id = contents(s, leaves, n);
     if (values != NULL && id != ESP_EXPR_EMPTY) {
         return add_string_values(s, id, min, max, values, n_values);

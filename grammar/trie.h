@@ -43,8 +43,8 @@ struct esp_trie {
     uint32_t n_ends;
     struct esp_byteset alphabet; /* bytes that occur in text tokens */
     bool byte_complete;          /* each of them is a token of its own, and all of a number's are there */
-    uint8_t *roles;     /* [n_tokens] */
-    uint32_t *token_at; /* [n_tokens + 1] into bytes */
+    uint8_t *roles;              /* [n_tokens] */
+    uint32_t *token_at;          /* [n_tokens + 1] into bytes */
     uint8_t *bytes;
     size_t total_bytes;
 };

@@ -60,8 +60,9 @@ def find_shared(name):
 
 class Driver:
     def __init__(self, binary, *flags):
-        self.process = subprocess.Popen([binary, "grammar", "check", "-m", find_model(), *flags], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8")
+        command = [binary, "grammar", "check", "-m", find_model(), *flags]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, encoding="utf-8")
 
     def ask_text(self, line):
         self.process.stdin.write(line + "\n")
@@ -87,7 +88,8 @@ class Tap:
     def check(self, ok, name):
         self.n += 1
         self.bad += not ok
-        print("%s %d - %s" % ("ok" if ok else "not ok", self.n, name.replace("#", "no. ").replace("\n", " ")), flush=True)
+        name = name.replace("#", "no. ").replace("\n", " ")
+        print("%s %d - %s" % ("ok" if ok else "not ok", self.n, name), flush=True)
         return ok
 
     def note(self, text):

@@ -75,7 +75,8 @@ def main():
         base = os.path.join(suite, "tests", draft)
         for path in sorted(glob.glob(os.path.join(base, "**", "*.json"), recursive=True)):
             inside = os.path.relpath(path, base)
-            kind = "format" if "format" + os.sep in inside else "optional" if inside.startswith("optional") else "required"
+            kind = "optional" if inside.startswith("optional") else "required"
+            kind = "format" if "format" + os.sep in inside else kind
             with open(path, encoding="utf-8") as file:
                 try:
                     groups = loads(file.read())
