@@ -330,6 +330,7 @@ static enum MHD_Result start_work(struct esp_exchange *exchange, struct MHD_Conn
     esp_exchange_ref(exchange);
     pthread_mutex_lock(&exchange->lock);
     bool queued = esp_queue_push(&exchange->server->work, &exchange) == ESP_OK;
+    exchange->handed = queued;
     if (queued) {
         exchange->suspended = true;
         MHD_suspend_connection(mhd);

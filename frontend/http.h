@@ -127,7 +127,7 @@ struct esp_exchange {
     struct esp_buf body;
     uint64_t reserved_bytes, read_bytes;
     const char *key; /* during routing */
-    bool started, refused, turned_away;
+    bool started, handed, refused, turned_away; /* handed: a work thread has or had it */
     int64_t begin_ns;
     /* The head of the answer: set before ready. */
     int status;
@@ -189,7 +189,7 @@ void esp_api_completions(struct esp_exchange *exchange);
 
 void esp_metrics_write(struct esp_buf *buf, const struct esp_metrics *metrics, const struct esp_engine_info *info);
 /* One line a finished exchange, on standard error. */
-void esp_serve_log(const struct esp_exchange *exchange, const char *finish);
+void esp_serve_log(struct esp_exchange *exchange, const char *finish);
 
 /* ---- Threads that serve exchanges --------------------------------------------------------------- */
 

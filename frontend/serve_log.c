@@ -7,12 +7,15 @@
 #include "frontend/jsontext.h"
 #include "runtime/base/log.h"
 
+#define STATUS_GONE 499 /* as proxies log it: the client closed before there was an answer */
+
 static bool is_routine(const struct esp_exchange *exchange)
 {
     return strcmp(exchange->path, "/health") == 0 || strcmp(exchange->path, "/metrics") == 0;
 }
 
-static void log_json(const struct esp_exchange *exchange, int64_t total_ns, const struct esp_figures *figures)
+static void log_json(const struct esp_exchange *exchange, int status, int64_t total_ns,
+                     const struct esp_figures *figures)
 {
     struct esp_buf line;
     struct timespec now;
@@ -26,7 +29,7 @@ static void log_json(const struct esp_exchange *exchange, int64_t total_ns, cons
     esp_jsontext_quote_str(&line, exchange->path);
     esp_buf_str(&line, ",\"request_id\":");
     esp_jsontext_quote_str(&line, exchange->request_id);
-    esp_buf_printf(&line, ",\"status\":%d,\"total_ms\":%.1f", exchange->status, (double)total_ns / 1e6);
+    esp_buf_printf(&line, ",\"status\":%d,\"total_ms\":%.1f", status, (double)total_ns / 1e6);
     if (figures != NULL) {
         esp_buf_printf(&line,
                        ",\"prompt_tokens\":%llu,\"cached_tokens\":%llu,\"completion_tokens\":%llu,\"finish\":\"%s\"",
@@ -52,18 +55,23 @@ static void printable(const char *text, char *out, size_t room)
     out[n] = '\0';
 }
 
-void esp_serve_log(const struct esp_exchange *exchange, const char *finish)
+void esp_serve_log(struct esp_exchange *exchange, const char *finish)
 {
+    /* An answer that others still work on has no status yet: its client went away. */
+    pthread_mutex_lock(&exchange->lock);
+    int status = exchange->ready || !exchange->handed ? exchange->status : STATUS_GONE;
+    struct esp_generation *gen = exchange->gen;
+    pthread_mutex_unlock(&exchange->lock);
     struct esp_figures figures = {0};
-    bool generated = exchange->gen != NULL && exchange->status == 200;
+    bool generated = gen != NULL && (status == 200 || status == STATUS_GONE);
     int64_t total_ns = esp_clock_now(&exchange->server->clock) - exchange->begin_ns;
     if (generated) {
-        esp_generation_figures(exchange->gen, &figures);
+        esp_generation_figures(gen, &figures);
         figures.finish = finish != NULL ? finish : figures.finish;
     }
     if (exchange->server->options->log_json) {
-        if (!is_routine(exchange) || exchange->status >= 400) {
-            log_json(exchange, total_ns, generated ? &figures : NULL);
+        if (!is_routine(exchange) || status >= 400) {
+            log_json(exchange, status, total_ns, generated ? &figures : NULL);
         }
         return;
     }
@@ -71,13 +79,13 @@ void esp_serve_log(const struct esp_exchange *exchange, const char *finish)
     printable(exchange->path, path, sizeof path);
     enum esp_log_level level = is_routine(exchange) ? ESP_LOG_DEBUG : ESP_LOG_INFO;
     if (!generated) {
-        esp_log(level, "http", "%s %s %d %.1fms", exchange->method, path, exchange->status, (double)total_ns / 1e6);
+        esp_log(level, "http", "%s %s %d %.1fms", exchange->method, path, status, (double)total_ns / 1e6);
         return;
     }
     if (figures.ttft_ns >= 0) {
         snprintf(ttft, sizeof ttft, " ttft=%.1fms", (double)figures.ttft_ns / 1e6);
     }
     esp_log(level, "http", "%s %s %d %.1fms prompt=%llu cached=%llu tokens=%llu%s finish=%s", exchange->method, path,
-            exchange->status, (double)total_ns / 1e6, (unsigned long long)figures.n_prompt,
-            (unsigned long long)figures.n_cached, (unsigned long long)figures.n_tokens, ttft, figures.finish);
+            status, (double)total_ns / 1e6, (unsigned long long)figures.n_prompt, (unsigned long long)figures.n_cached,
+            (unsigned long long)figures.n_tokens, ttft, figures.finish);
 }

@@ -134,6 +134,11 @@ static void test_values(void)
     CHECK(strcmp(q->constraint.options, "{\"order\":\"any\"}") == 0, "options %s", q->constraint.options);
     CHECK(strstr(q->warnings.data, "\"param\":\"odd\"") != NULL, "warnings %s", q->warnings.data);
     drop(&p);
+}
+
+static void test_defaults(void)
+{
+    struct parsed p;
     parse(&p, "{}", 2, ESP_API_COMPLETIONS, false);
     CHECK(p.params.n_max == 16 && p.params.sampling.seed == 77 && p.params.n == 1 && p.params.warnings.n == 0,
           "defaults");
@@ -217,4 +222,4 @@ static void test_random_bodies(void)
     CHECK(n_taken > 500, "only %d bodies were taken: the generator is too wild", n_taken);
 }
 
-ESP_TEST_MAIN(T(test_table), T(test_values), T(test_random_bodies))
+ESP_TEST_MAIN(T(test_table), T(test_values), T(test_defaults), T(test_random_bodies))
