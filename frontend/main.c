@@ -66,7 +66,8 @@ static void sink_json(enum esp_log_level level, const char *topic, const char *t
     json_t *line = json_pack("{s:f,s:s,s:s,s:s}", "time", (double)now.tv_sec + (double)now.tv_nsec / 1e9, "level",
                              level_names[level], "topic", topic, "message", text);
     char text_out[LOG_LINE_BYTES];
-    size_t n = line == NULL ? 0 : json_dumpb(line, text_out, sizeof text_out - 1, JSON_COMPACT | JSON_REAL_PRECISION(16));
+    size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(16);
+    size_t n = line != NULL ? json_dumpb(line, text_out, sizeof text_out - 1, flags) : 0;
     if (n > 0 && n < sizeof text_out - 1) {
         text_out[n] = '\0';
         fprintf(stderr, "%s\n", text_out);

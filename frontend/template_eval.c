@@ -211,21 +211,18 @@ bool esp_tpl_arithmetic(struct tpl_run *run, enum tpl_op op, const struct tpl_va
                         struct tpl_value *ret)
 {
     int64_t x, y;
+    if (esp_tpl_as_int(a, &x) && esp_tpl_as_int(b, &y)) {
+        return integer_arithmetic(run, op, x, y, ret);
+    }
     if (esp_tpl_is_number(a) && esp_tpl_is_number(b)) {
-        return esp_tpl_as_int(a, &x) && esp_tpl_as_int(b, &y)
-                   ? integer_arithmetic(run, op, x, y, ret)
-                   : real_arithmetic(run, op, esp_tpl_number(a), esp_tpl_number(b), ret);
+        return real_arithmetic(run, op, esp_tpl_number(a), esp_tpl_number(b), ret);
     }
     if (op == TPL_ADD && a->kind == b->kind && is_sequence(a)) {
         return a->kind == TPL_STR ? add_strings(run, a->str, b->str, ret) : join_lists(run, a, b, ret);
     }
-    if (op == TPL_MUL && is_sequence(b)) { /* the sequence first */
-        const struct tpl_value *other = a;
-        a = b;
-        b = other;
-    }
-    if (op == TPL_MUL && is_sequence(a) && esp_tpl_as_int(b, &y)) {
-        return repeat(run, a, y, ret);
+    const struct tpl_value *box = is_sequence(a) ? a : b, *times = is_sequence(a) ? b : a; /* of a product */
+    if (op == TPL_MUL && is_sequence(box) && esp_tpl_as_int(times, &y)) {
+        return repeat(run, box, y, ret);
     }
     if (op == TPL_MOD && a->kind == TPL_STR) {
         return esp_tpl_format_percent(run, a->str, b, ret);
