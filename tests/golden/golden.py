@@ -3,6 +3,7 @@
 
   golden.py tiny LOGITS_TOOL              tiny random models against the float64 reference
   golden.py recorded LOGITS_TOOL MODELS   real models against what was recorded in recorded_*.json
+  golden.py verbs LOGITS_TOOL ESPALIER    `espalier logits` and `perplexity` on tiny models
 
 Bounds for the tiny models, in units of the spread (standard deviation) of the logits, against the reference in
 `contract` mode, which rounds activations and K/V exactly where the program may:
@@ -206,13 +207,64 @@ def recorded_tests(tool, models, folder):
             )
 
 
+# ---- The verbs ----------------------------------------------------------------------------------------------
+
+
+def espalier(program_path, *args):
+    return subprocess.run([program_path, *args], capture_output=True, text=True)
+
+
+def check_logits_verb(t, exe):
+    ids = t.sequences[-1]
+    out = os.path.join(t.folder, "verb")
+    listed = ",".join(map(str, ids))
+    done = espalier(exe, "logits", "-m", t.path, "--tokens", listed, "--out", out)
+    assert done.returncode == 0, done.stderr
+    want = program(t.tool, t.path, ids, t.exact.n_vocab, 64, t.folder)
+    assert np.array_equal(np.fromfile(out, "<f4").reshape(want.shape), want), "other bits through the engine"
+    for top in (3, 300):
+        lines = espalier(exe, "logits", "-m", t.path, "--tokens", listed, "--top", str(top)).stdout.splitlines()
+        for pos, (line, row) in enumerate(zip(map(json.loads, lines), want)):
+            best = np.argsort(-row, kind="stable")[:top]
+            assert (line["pos"], line["token"], line["ids"]) == (pos, ids[pos], [int(i) for i in best])
+            assert np.array_equal(np.array(line["logits"], "<f4"), row[best])
+        assert len(lines) == len(ids)
+    assert espalier(exe, "logits", "-m", t.path, "--tokens", "1,%d" % t.exact.n_vocab).returncode == 1
+    for bad in ("", "1,,2", "1,x", "-1", "1,", "1.5", "99999999999"):
+        assert espalier(exe, "logits", "-m", t.path, "--tokens", bad).returncode == 2, bad
+
+
+def check_perplexity_verb(t, exe):
+    text = os.path.join(t.folder, "text")
+    with open(text, "w") as f:
+        f.write("Qx zj 17!")
+    done = espalier(exe, "perplexity", "-m", t.path, "-f", text)
+    assert done.returncode == 0, done.stderr
+    ids = json.loads(subprocess.run([exe, "tokenize", "--vocab", t.path], input='{"text":"Qx zj 17!"}\n',
+                                    capture_output=True, text=True).stdout)["ids"]
+    if t.exact.file.kv["tokenizer.ggml.add_bos_token"]:
+        ids = [t.exact.file.kv["tokenizer.ggml.bos_token_id"]] + ids
+    p = reference.log_softmax(t.exact.logits(ids))
+    want = -np.mean([p[i, ids[i + 1]] for i in range(len(ids) - 1)])
+    got = float(done.stdout.splitlines()[-1].split()[-1])
+    assert abs(got - want) < 0.01, "%f, not %f" % (got, want)
+
+
+def verb_tests(tool, exe, folder):
+    for name in ("llama_narrow", "gemma3_f32"):
+        t = Tiny(next(m for m in make_tiny.MODELS if m["name"] == name), tool, folder)
+        yield name + "_logits", lambda t=t: check_logits_verb(t, exe)
+        yield name + "_perplexity", lambda t=t: check_perplexity_verb(t, exe)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        tests = list(
-            tiny_tests(sys.argv[2], folder)
-            if sys.argv[1] == "tiny"
-            else recorded_tests(sys.argv[2], sys.argv[3], folder)
-        )
+        tool = sys.argv[2]
+        tests = list({
+            "tiny": lambda: tiny_tests(tool, folder),
+            "recorded": lambda: recorded_tests(tool, sys.argv[3], folder),
+            "verbs": lambda: verb_tests(tool, sys.argv[3], folder),
+        }[sys.argv[1]]())
         print("TAP version 13\n1..%d" % len(tests), flush=True)
         failed = 0
         for number, (name, test) in enumerate(tests, 1):
