@@ -16,34 +16,15 @@ static const struct {
     const char *name;
     int (*run)(const struct esp_options *options);
 } verbs[] = {
-#ifdef HAVE_SERVE
     {"serve", esp_verb_serve},
-#endif
-#ifdef HAVE_RUN
     {"run", esp_verb_run},
-#endif
-#ifdef HAVE_BENCH
     {"bench", esp_verb_bench},
-#endif
-#ifdef HAVE_GRAMMAR
     {"grammar", esp_verb_grammar},
-#endif
-#ifdef HAVE_TOKENIZE
     {"tokenize", esp_verb_tokenize},
-#endif
-#ifdef HAVE_RENDER
     {"render", esp_verb_render},
-#endif
-#ifdef HAVE_INSPECT
     {"inspect", esp_verb_inspect},
-#endif
-#ifdef HAVE_LOGITS
     {"logits", esp_verb_logits},
-#endif
-#ifdef HAVE_PERPLEXITY
     {"perplexity", esp_verb_perplexity},
-#endif
-    {NULL, NULL},
 };
 
 #define LOG_LINE_BYTES 8192
@@ -108,15 +89,10 @@ int main(int argc, char **argv)
     esp_log_set(options.log_json ? sink_json : sink_text, level_of(options.log_level));
     mask_cpu(options.cpu_level);
     status = ESP_EXIT_FAILED;
-    bool found = false;
-    for (size_t idx = 0; verbs[idx].name != NULL; idx++) {
+    for (size_t idx = 0; idx < sizeof verbs / sizeof verbs[0]; idx++) {
         if (strcmp(verbs[idx].name, options.verb) == 0) {
             status = verbs[idx].run(&options);
-            found = true;
         }
-    }
-    if (!found) {
-        fprintf(stderr, "espalier: %s is not part of this build\n", options.verb);
     }
     esp_options_finish(&options);
     if (fflush(stdout) != 0 && status == ESP_EXIT_DONE) {

@@ -207,6 +207,12 @@ static bool add_strings(struct tpl_run *run, const struct tpl_str *a, const stru
     return ok && (!markup || esp_tpl_str_markup(run, ret->str, ret));
 }
 
+static bool add_sequences(struct tpl_run *run, const struct tpl_value *a, const struct tpl_value *b,
+                          struct tpl_value *ret)
+{
+    return a->kind == TPL_STR ? add_strings(run, a->str, b->str, ret) : join_lists(run, a, b, ret);
+}
+
 bool esp_tpl_arithmetic(struct tpl_run *run, enum tpl_op op, const struct tpl_value *a, const struct tpl_value *b,
                         struct tpl_value *ret)
 {
@@ -218,7 +224,7 @@ bool esp_tpl_arithmetic(struct tpl_run *run, enum tpl_op op, const struct tpl_va
         return real_arithmetic(run, op, esp_tpl_number(a), esp_tpl_number(b), ret);
     }
     if (op == TPL_ADD && a->kind == b->kind && is_sequence(a)) {
-        return a->kind == TPL_STR ? add_strings(run, a->str, b->str, ret) : join_lists(run, a, b, ret);
+        return add_sequences(run, a, b, ret);
     }
     const struct tpl_value *box = is_sequence(a) ? a : b, *times = is_sequence(a) ? b : a; /* of a product */
     if (op == TPL_MUL && is_sequence(box) && esp_tpl_as_int(times, &y)) {
