@@ -81,7 +81,7 @@ static void fill_info(struct esp_engine *engine, const struct esp_engine_parts *
     info->device = parts->model->ops->name;
     info->n_ctx = parts->n_ctx;
     info->n_ctx_model = hp->n_ctx_train;
-    info->n_vocab = engine->n_vocab;
+    info->n_vocab = hp->n_vocab; /* the width of logits */
     info->n_layer = hp->n_layer;
     info->n_embd = hp->n_embd;
     info->n_pages = parts->n_pages;

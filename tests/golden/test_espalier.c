@@ -1,6 +1,7 @@
 /* The public header on the real model, as a client uses it: open, tokenize, generate, constrain, read the
  * cache and the counters, close.
  */
+#include "runtime/base/alloc.h"
 #include "runtime/espalier.h"
 #include "tests/esptest.h"
 
@@ -114,6 +115,28 @@ static void test_constrained(void)
     esp_engine_close(engine);
 }
 
+/* Decoding on the real device allocates nothing in any thread. */
+static void test_no_alloc(void)
+{
+    uint32_t ids[256];
+    esp_engine *engine = open_model();
+    if (engine == NULL) {
+        return;
+    }
+    struct esp_request request = {.tokens = ids, .n_tokens = tokenize(engine, question, ids), .n_max = 60, .n = 1,
+                                  .sampling = esp_sampling_default(), .ignore_end = true};
+    struct esp_event event = {.kind = ESP_EVENT_TOKEN};
+    esp_request_id id;
+    REQUIRE(esp_submit(engine, &request, &id, NULL) == ESP_OK);
+    uint64_t n_calls = 0;
+    for (int i = 0; i < 50 && esp_poll(engine, 60 * 1000000000ll, &event); i++) {
+        n_calls = i == 4 ? esp_alloc_calls() : n_calls;
+    }
+    CHECK(event.kind == ESP_EVENT_TOKEN && esp_alloc_calls() == n_calls, "%llu allocations",
+          (unsigned long long)(esp_alloc_calls() - n_calls));
+    esp_engine_close(engine);
+}
+
 static void test_open_errors(void)
 {
     const char *path = esp_test_model("SmolLM2-135M-Instruct.Q4_1.gguf");
@@ -135,4 +158,4 @@ static void test_open_errors(void)
     CHECK(engine == NULL);
 }
 
-ESP_TEST_MAIN(T(test_generate), T(test_constrained), T(test_open_errors))
+ESP_TEST_MAIN(T(test_generate), T(test_constrained), T(test_no_alloc), T(test_open_errors))
