@@ -67,7 +67,7 @@ static inline const char *esp_test_shared(const char *name)
 {
     static char paths[8][1024];
     static int next;
-    const char *root = getenv("ESPALIER_SHARED");
+    const char *root = getenv("ESPALIER_TEST_SHARED");
     char *path = paths[next++ % 8];
     snprintf(path, sizeof paths[0], "%s/%s", root == NULL ? "../shared" : root, name);
     if (access(path, R_OK) != 0) {
@@ -82,7 +82,7 @@ static inline const char *esp_test_model(const char *name)
 {
     static char paths[4][1024];
     static int next;
-    const char *root = getenv("ESPALIER_MODELS");
+    const char *root = getenv("ESPALIER_TEST_MODELS");
     char *path = paths[next++ % 4];
     snprintf(path, sizeof paths[0], "%s/%s", root == NULL ? "models" : root, name);
     if (access(path, R_OK) != 0) {

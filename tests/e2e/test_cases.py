@@ -15,7 +15,7 @@ import time
 from kit import Server, Skip, joined, run_tests, test, tests
 
 FAKE = sys.argv[1]
-ROOT = os.environ.get("ESPALIER_SHARED", "../shared")
+ROOT = os.environ.get("ESPALIER_TEST_SHARED", "../shared")
 PATH = os.path.join(ROOT, "cases", "cases.jsonl")
 TOOLS = "tool calls are not part of this version"
 GRAMMAR = "about the language of a grammar: tested with the grammar folder"

@@ -11,7 +11,7 @@ import time
 from kit import Server, Skip, at_once, joined, run_tests, test
 
 PROGRAM = sys.argv[1]
-MODEL = os.path.join(os.environ.get("ESPALIER_MODELS", "models"), "SmolLM2-135M-Instruct.Q4_1.gguf")
+MODEL = os.path.join(os.environ.get("ESPALIER_TEST_MODELS", "models"), "SmolLM2-135M-Instruct.Q4_1.gguf")
 PREFIX = "You are the triage agent. Follow policy 17. "
 
 

@@ -48,13 +48,13 @@ def orders(value, limit=24):
 
 
 def find_model():
-    folder = os.environ.get("ESPALIER_MODELS", os.path.join(ROOT, "models"))
+    folder = os.environ.get("ESPALIER_TEST_MODELS", os.path.join(ROOT, "models"))
     path = os.path.join(folder, "SmolLM2-135M-Instruct.Q4_1.gguf")
     return path if os.path.exists(path) else None
 
 
 def find_shared(name):
-    path = os.path.join(os.environ.get("ESPALIER_SHARED", os.path.join(ROOT, "..", "shared")), name)
+    path = os.path.join(os.environ.get("ESPALIER_TEST_SHARED", os.path.join(ROOT, "..", "shared")), name)
     return path if os.path.exists(path) else None
 
 
