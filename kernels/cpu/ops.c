@@ -10,6 +10,7 @@
 #include "kernels/cpu/dev.h"
 #include "kernels/format.h"
 
+#define N_HEADS_KV_MAX 4096
 #define VALUES_ALONE 8192 /* up to this many values an elementwise operation is not handed out */
 
 struct rows_job {
@@ -207,12 +208,16 @@ static void attn_chunk(void *ctx, uint32_t chunk)
 esp_status esp_cpu_attn(struct esp_dev *dev, const struct esp_attn_args *args)
 {
     if (!head_dim_fits(dev, args->geom.head_dim) || args->layer >= args->geom.n_layer ||
-        args->geom.n_head_kv == 0 || args->n_head == 0 || args->n_head % args->geom.n_head_kv != 0) {
+        args->geom.n_head_kv == 0 || args->geom.n_head_kv > N_HEADS_KV_MAX || args->n_head == 0 ||
+        args->n_head % args->geom.n_head_kv != 0 || args->n_rows > dev->config.n_rows_max) {
         return ESP_EINVAL;
     }
     struct attn_job job = {.dev = dev, .args = args, .n_tile = 1};
     uint32_t n_chunks_wanted = 8 * (uint32_t)dev->config.n_threads;
     while (job.n_tile < 8 && (uint64_t)args->n_rows * args->geom.n_head_kv / (2 * job.n_tile) >= n_chunks_wanted) {
+        job.n_tile *= 2;
+    }
+    while ((uint64_t)(args->n_rows / job.n_tile + 1) * args->geom.n_head_kv > ESP_POOL_CHUNKS_MAX) {
         job.n_tile *= 2;
     }
     job.n_tiles = (args->n_rows + job.n_tile - 1) / job.n_tile;
