@@ -319,8 +319,8 @@ def hang_ups_free_pages():
                 deadline = time.time() + 5
                 while server.metric("espalier_kv_pages_leased") == 0:
                     assert time.time() < deadline
-            server.wait_metric("espalier_kv_pages_leased", 0, 1)
-            server.wait_metric('espalier_requests{state="running"}', 0, 1)
+            server.wait_metric("espalier_kv_pages_leased", 0, 3)
+            server.wait_metric('espalier_requests{state="running"}', 0, 3)
 
 
 @test
@@ -364,7 +364,7 @@ def ready_soon_and_idle_for_free():
     started = time.time()
     with serve() as server:
         took = time.time() - started
-        assert took < 5, took
+        assert took < 20, took  # generous: sanitizers and busy machines
         assert b"memory" in server.text() and b"KV" in server.text()
         server.chat("hi", max_tokens=2)
         time.sleep(0.5)
