@@ -254,11 +254,6 @@ uint32_t esp_expr_text(struct esp_exprs *x, const char *text)
     return id;
 }
 
-static unsigned height_above(unsigned a, unsigned b)
-{
-    return (a > b ? a : b) + 1;
-}
-
 static uint32_t cat_pair(struct esp_exprs *x, uint32_t a, uint32_t b)
 {
     if (a == ESP_EXPR_EMPTY || b == ESP_EXPR_EMPTY) {
@@ -275,10 +270,11 @@ static uint32_t cat_pair(struct esp_exprs *x, uint32_t a, uint32_t b)
     if (ea->flags & ESP_EXPR_NULLABLE) {
         flags |= eb->flags & (ESP_EXPR_CALLS | ESP_EXPR_BYTES | ESP_EXPR_NULLABLE);
     }
-    /* The derivative walks along b in a loop, so only a adds height. */
+    /* b is looked at only when a may be empty, and then in a loop along the chain. */
     unsigned height = ea->height + 1u;
-    if (eb->op != ESP_X_CAT || height < eb->height) {
-        height = height_above(ea->height, eb->op == ESP_X_CAT ? eb->height - 1u : eb->height);
+    if (ea->flags & ESP_EXPR_NULLABLE) {
+        unsigned below = eb->op == ESP_X_CAT ? eb->height : eb->height + 1u;
+        height = below > height ? below : height;
     }
     return intern(
         x, (struct esp_expr){.op = ESP_X_CAT, .flags = (uint8_t)flags, .height = (uint16_t)height, .a = a, .b = b});
@@ -311,6 +307,13 @@ static int compare_ids(const void *a, const void *b)
 
 static void sort_ids(uint32_t *ids, uint32_t n)
 {
+    uint32_t sorted = 1; /* newer expressions have larger ids, so lists often come in order */
+    while (sorted < n && ids[sorted - 1] <= ids[sorted]) {
+        sorted++;
+    }
+    if (sorted >= n) {
+        return;
+    }
     if (n > 32) {
         qsort(ids, n, sizeof *ids, compare_ids);
         return;

@@ -43,6 +43,8 @@ static const struct {
     {"uuid", "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"},
 };
 
+_Static_assert(sizeof formats / sizeof formats[0] <= ESP_SCHEMA_FORMATS_MAX, "room for every row");
+
 static uint32_t from_regex(struct esp_schema *s, const char *regex)
 {
     uint32_t id = ESP_EXPR_EMPTY;
@@ -101,7 +103,11 @@ uint32_t esp_schema_format(struct esp_schema *s, const struct esp_jv *name)
 {
     for (size_t idx = 0; idx < sizeof formats / sizeof formats[0]; idx++) {
         if (esp_jv_is(name, formats[idx].name)) {
-            return s->options.formats_annotate ? 0 : make(s, idx);
+            if (s->formats[idx] == 0 && !s->options.formats_annotate) {
+                uint32_t id = make(s, idx);
+                s->formats[idx] = id;
+            }
+            return s->formats[idx];
         }
     }
     return UINT32_MAX;

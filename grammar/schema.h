@@ -40,6 +40,7 @@ enum { /* types; a number that is an integer has its own bit */
 #define ESP_SCHEMA_NODES_MAX 50000u
 #define ESP_SCHEMA_ALTERNATIVES_MAX 4096u
 #define ESP_SCHEMA_CONJUNCTS_MAX 64u
+#define ESP_SCHEMA_FORMATS_MAX 32
 #define ESP_NODE_NONE UINT32_MAX
 
 struct esp_leaf {
@@ -109,8 +110,9 @@ struct esp_schema {
     } * disjoint;
     uint32_t n_disjoint, disjoint_cap;
     struct esp_buf *warnings;
-    uint32_t current;                                            /* node being expanded */
-    uint32_t string_any, number_any, integer_any, integer_plain; /* expressions, 0 = not made */
+    uint32_t current;                                /* node being expanded */
+    uint32_t number_any, integer_any, integer_plain; /* expressions, 0 = not made */
+    uint32_t formats[ESP_SCHEMA_FORMATS_MAX];        /* by row of formats.c, likewise */
 };
 
 /* Compiles a schema: fills starts (node → expression, allocated) with node 0 as the root. */

@@ -255,10 +255,12 @@ static bool allowed_by(const struct esp_leaf *leaf, const struct esp_jv *value)
     return found && (leaf->constant == NULL || esp_jv_equal(leaf->constant, value));
 }
 
-static bool allowed(const struct conj *c, const struct esp_jv *value, const struct esp_item *items, uint32_t n)
+/* By everything but the list that the value was taken from. */
+static bool allowed(const struct conj *c, const struct esp_jv *source, const struct esp_jv *value,
+                    const struct esp_item *items, uint32_t n)
 {
     for (uint32_t idx = 0; idx < c->n; idx++) {
-        if (!allowed_by(c->leaves[idx], value)) {
+        if (c->leaves[idx]->values != source && !allowed_by(c->leaves[idx], value)) {
             return false;
         }
     }
@@ -305,7 +307,7 @@ static esp_status add_values(struct conj *c, const struct esp_jv *source, bool l
     }
     const struct esp_jv *value = list ? source->child : source;
     for (uint32_t idx = 0; idx < n_values && status == ESP_OK; idx++, value = value->next) {
-        if (allowed(c, value, items, n)) {
+        if (allowed(c, source, value, items, n)) {
             status = add_value(c, value, &out);
         }
     }

@@ -162,8 +162,8 @@ static uint32_t build_object(struct esp_schema *s, const struct punctuation *p, 
         const struct esp_prop *prop = &atom->props[idx];
         uint32_t here = member(s, p, prop, rest);
         uint32_t later = esp_expr_cat(x, p->comma, here);
-        first = prop->required ? here : esp_expr_alt2(x, here, first);
-        rest = prop->required ? later : esp_expr_alt2(x, later, rest);
+        first = prop->required ? here : esp_expr_alt2(x, first, here);
+        rest = prop->required ? later : esp_expr_alt2(x, rest, later);
     }
     return esp_expr_cat(x, p->open_object, first);
 }
