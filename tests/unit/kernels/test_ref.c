@@ -16,7 +16,7 @@ static float random_float(void)
 static struct esp_dev *open_ref(void)
 {
     struct esp_dev_config config = {
-        .n_threads = 1, .n_rows_max = 64, .n_in_max = 1024, .head_dim_max = 256, .n_ctx_max = 4096};
+        .n_threads = 1, .n_rows_max = 1100, .n_in_max = 1024, .head_dim_max = 256, .n_ctx_max = 4096};
     struct esp_dev *dev = NULL;
     struct esp_err err;
     esp_cpu_level_mask(ESP_CPU_SCALAR);
