@@ -283,7 +283,7 @@ static bool dash_follows(const struct esp_regex_reader *in)
 /* One member or range of a class. */
 static esp_status class_member(struct esp_regex_reader *in, struct esp_cpset *set)
 {
-    bool first_set, last_set;
+    bool first_set = false, last_set;
     uint32_t first = 0, last = 0;
     if (in->at >= in->n) {
         return esp_regex_fail(in, ESP_EINVAL, "class without end");

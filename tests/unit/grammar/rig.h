@@ -12,10 +12,10 @@
 /* Every byte, an end token, and some longer tokens that cross the borders of JSON's parts. */
 static inline struct esp_trie *rig_trie(void)
 {
-    static const char *const longer[] = {"\":",   "\",\"", "},",      "\"}", "}]",  "[{",   "{\"",  "null",
-                                         "true",  "12",    "0.",      "e1",  "ab",  "abc",  "a\"",  "\\n",
-                                         "\\u00", "  ",    "\n  ",    "é",   "éa",  "\xC3", "\xA9", "xyz",
-                                         "\",",   "\":\"", "\":1,\"", "1,",  ",\"", "a",    "9]",   "-1"};
+    static const char *const longer[] = {"\":",  "\",\"", "},", "\"}",  "}]",   "[{",     "{\"",  "null",  "true",
+                                         "12",   "0.",    "e1", "ab",   "abc",  "a\"",    "\\n",  "\\u00", "  ",
+                                         "\n  ", "é",     "éa", "\xC3", "\xA9", "xyz",    "\",",  "\":\"", "\":1,\"",
+                                         "1,",   ",\"",   "a",  "9]",   "-1",   "\"x\"y", "\"\n", "\"\\q", "\"a\xFF"};
     enum { N_LONGER = sizeof longer / sizeof longer[0] };
     static uint8_t bytes[256];
     struct esp_trie_token tokens[257 + N_LONGER];
