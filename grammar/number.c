@@ -298,7 +298,7 @@ static int64_t j_max(const struct mag *m, struct esp_decimal d)
         return FAR;
     }
     if (m->hi.n == 0) {
-        return -FAR;
+        return -FAR - 1; /* below every j_min: only zero fits */
     }
     int64_t j = m->hi.exp - d.exp;
     d.exp = m->hi.exp;
@@ -483,7 +483,7 @@ static bool mantissa_live(const struct esp_bounds *b, const struct mag *m, struc
     if (plain_live(m, p)) {
         return true;
     }
-    if (b->plain || p->n_int != 1 || p->n_sig == 0 || n_digits > limit) {
+    if (b->plain || p->n_int != 1 || p->n_sig != n_digits || n_digits > limit) {
         return false;
     }
     return n_digits < limit ? reaches(m, p, -FAR, FAR) : live_at_limit(b, m, p, text, n_bytes);
