@@ -47,7 +47,6 @@ struct esp_tree_node {
     uint32_t list_prev, list_next;
     uint32_t child_head; /* most recently used first */
 
-    uint64_t writer;
     uint32_t generation; /* counts the times this node left the tree */
     uint32_t depth;      /* 1 for a child of the root */
     uint32_t sibling_next;

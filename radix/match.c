@@ -69,7 +69,7 @@ static uint32_t find_partial(const struct esp_tree *tree, uint32_t child, const 
 void esp_tree_match(struct esp_tree *tree, struct esp_ns_id ns, const uint32_t *tokens, uint32_t n_tokens_max,
                     struct esp_match *ret_match)
 {
-    *ret_match = (struct esp_match){.last = ESP_NODE_NONE, .copy_page = ESP_PAGE_NONE, .copy_node = ESP_NODE_NONE};
+    *ret_match = (struct esp_match){.last = ESP_NODE_NONE, .copy_page = ESP_PAGE_NONE};
     const struct esp_tree_ns *space = esp_tree_ns_slot(tree, ns);
     if (space == NULL) {
         return;
@@ -82,7 +82,6 @@ void esp_tree_match(struct esp_tree *tree, struct esp_ns_id ns, const uint32_t *
         uint32_t copy = find_partial(tree, child, tokens + used, n_tokens_max - used, ret_match);
         if (copy != ESP_TREE_NIL) {
             ret_match->copy_page.v = copy;
-            ret_match->copy_node = (struct esp_node_id){copy, tree->nodes[copy].generation};
             esp_tree_touch(tree, copy);
         }
     }

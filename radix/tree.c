@@ -1,7 +1,7 @@
 /* Life of nodes: creation, leases, entering and leaving the tree, pending pages.
  *
  * A lease on a node counts one reference on it and on each ancestor, so parent refs ≥ sum of the
- * children's. A pending node has references (its writer's or a waiting twin's); without any it leaves
+ * children's. A pending node has references; without any it leaves
  * at once. Below a pending node nothing is cached. Thread: the engine's. Allocates in create only.
  */
 #include <assert.h>
@@ -142,11 +142,6 @@ struct esp_node_id esp_tree_node_parent(const struct esp_tree *tree, struct esp_
     return id_of(tree, node_of(tree, node)->parent);
 }
 
-uint64_t esp_tree_node_writer(const struct esp_tree *tree, struct esp_node_id node)
-{
-    return node_of(tree, node)->writer;
-}
-
 static void ref_add(struct esp_tree *tree, uint32_t idx)
 {
     struct esp_tree_node *node = &tree->nodes[idx];
@@ -247,9 +242,10 @@ void esp_tree_leave(struct esp_tree *tree, uint32_t idx)
 }
 
 esp_status esp_tree_insert(struct esp_tree *tree, struct esp_ns_id ns, struct esp_node_id parent,
-                           const uint32_t tokens[ESP_TREE_PAGE_TOKENS], struct esp_page_id page, uint64_t writer,
-                           struct esp_node_id *ret_node, bool *ret_existed)
+                           const uint32_t tokens[ESP_TREE_PAGE_TOKENS], struct esp_page_id page,
+                           enum esp_page_state state, struct esp_node_id *ret_node, bool *ret_existed)
 {
+    assert(state == ESP_PAGE_PENDING || state == ESP_PAGE_CACHED);
     assert(page.v < tree->n_pages && tree->nodes[page.v].state == ESP_PAGE_PRIVATE);
     const struct esp_tree_ns *space = esp_tree_ns_slot(tree, ns);
     if (space == NULL) {
@@ -260,7 +256,7 @@ esp_status esp_tree_insert(struct esp_tree *tree, struct esp_ns_id ns, struct es
     if (parent.v != ESP_TREE_NIL) {
         const struct esp_tree_node *above = node_of(tree, parent);
         assert(above->ns == slot && above->refs > 0);
-        assert(writer != 0 || above->state == ESP_PAGE_CACHED);
+        assert(state == ESP_PAGE_PENDING || above->state == ESP_PAGE_CACHED);
         hash = above->hash;
     }
     hash = esp_tree_hash_page(tree, hash, tokens);
@@ -272,8 +268,7 @@ esp_status esp_tree_insert(struct esp_tree *tree, struct esp_ns_id ns, struct es
         return ESP_OK;
     }
     memcpy(tree->nodes[page.v].tokens, tokens, sizeof tree->nodes[page.v].tokens);
-    tree->nodes[page.v].writer = writer;
-    esp_tree_page_set(tree, page.v, writer == 0 ? ESP_PAGE_CACHED : ESP_PAGE_PENDING);
+    esp_tree_page_set(tree, page.v, state);
     enter(tree, slot, parent.v, hash, page.v);
     *ret_node = id_of(tree, page.v);
     return ESP_OK;
@@ -284,29 +279,7 @@ void esp_tree_publish(struct esp_tree *tree, struct esp_node_id node)
     struct esp_tree_node *at = node_of(tree, node);
     assert(at->state == ESP_PAGE_PENDING);
     assert(at->parent == ESP_TREE_NIL || tree->nodes[at->parent].state == ESP_PAGE_CACHED);
-    at->writer = 0;
     esp_tree_page_set(tree, node.v, ESP_PAGE_CACHED);
-}
-
-void esp_tree_disown(struct esp_tree *tree, struct esp_node_id node, uint64_t writer)
-{
-    assert(esp_tree_node_alive(tree, node) && writer != 0);
-    for (uint32_t idx = node.v; idx != ESP_TREE_NIL; idx = tree->nodes[idx].parent) {
-        struct esp_tree_node *at = &tree->nodes[idx];
-        if (at->state != ESP_PAGE_PENDING) {
-            return; /* above a cached node everything is cached */
-        }
-        if (at->writer == writer) {
-            at->writer = 0;
-        }
-    }
-}
-
-void esp_tree_claim(struct esp_tree *tree, struct esp_node_id node, uint64_t writer)
-{
-    struct esp_tree_node *at = node_of(tree, node);
-    assert(at->state == ESP_PAGE_PENDING && at->writer == 0 && writer != 0);
-    at->writer = writer;
 }
 
 static void view_of(const struct esp_tree *tree, uint32_t idx, struct esp_node_view *ret_view)

@@ -8,14 +8,14 @@
  *
  * Nodes never split or merge. The tree also owns the page pool, so each page is in exactly one state:
  *
- *   free ──alloc──► private ──insert(writer 0)──► cached ◄──► (refs > 0: leased)
- *    ▲ ▲                │  └──insert(writer)──► pending ──publish──► cached
- *    │ └──free_private──┘                          │                   │
- *    └───────────── release of the last reference ─┴── evict (refs 0, leaf)
+ *   free ──alloc──► private ──insert(cached)──► cached ◄──► (refs > 0: leased)
+ *    ▲ ▲                │  └──insert(pending)──► pending ──publish──► cached
+ *    │ └──free_private──┘                           │                   │
+ *    └────────────── release of the last reference ─┴── evict (refs 0, leaf)
  *
  *   free      in the free list
  *   private   owned by one sequence (partial last page, or not entered in the tree)
- *   pending   in the tree, being written by its owner; twins may wait for it but not read it
+ *   pending   in the tree, about to be written; twins see that it comes, and must not read it yet
  *   cached    in the tree and written; evictable when no one holds a lease on it or its children
  *
  * Eviction takes unreferenced leaves only, lowest class first, least recently used within a class.
@@ -95,16 +95,14 @@ struct esp_field {
 esp_status esp_tree_namespace(struct esp_tree *tree, const struct esp_field *fields, size_t n_fields,
                               struct esp_ns_id *ret_ns, struct esp_err *err);
 
-/* What a prompt finds. Pages [0, n_cached) are written, [n_cached, n_pages) are pending: twins that
- * wait for them lease them now and read them once esp_tree_node_state says cached. */
+/* What a prompt finds. Pages [0, n_cached) are written, [n_cached, n_pages) are pending. */
 struct esp_match {
     uint32_t n_pages;             /* whole pages found, pending ones included */
     uint32_t n_cached;            /* leading ones that are written */
     struct esp_node_id last;      /* deepest found node, ESP_NODE_NONE when n_pages == 0 */
-    struct esp_page_id copy_page; /* cached child of the last node that shares the next tokens … */
+    struct esp_page_id copy_page; /* cached child of the last node that shares the next tokens; not
+                                   * leased, so allocate first, then match, then copy … */
     uint32_t n_copy_tokens;       /* … this many (0 = none), only when n_cached == n_pages */
-    struct esp_node_id copy_node; /* the node of copy_page: lease it until the copy is done, or the
-                                   * alloc in between may evict it */
 };
 /* Looks for the longest prefix of tokens[0 … n_tokens), using at most n_tokens_max of them (a caller
  * passes n_tokens − 1: one token is always computed). Changes nothing but last-use times.
@@ -131,25 +129,18 @@ uint32_t esp_tree_available(const struct esp_tree *tree);
 
 /* Enters a private page as the child of `parent` (ESP_NODE_NONE = the namespace root) holding the 16
  * tokens, with one reference for the caller — who already holds a lease on parent, and afterwards
- * holds one on the child instead. writer 0: the page is complete (cached); else it is pending and
- * will be written by that owner.
+ * holds one on the child instead. state: ESP_PAGE_CACHED when the page is written, ESP_PAGE_PENDING
+ * when it will be.
  * When an equal child exists already, *ret_node is that one, the caller's page stays private, and
  * *ret_existed is true: if the child is cached the caller may use its page and free his own.
- * A complete page goes under a complete parent only. ESP_ESTATE: the namespace was recycled meanwhile
+ * A cached page goes under a cached parent only. ESP_ESTATE: the namespace was recycled meanwhile
  * (only possible with parent ESP_NODE_NONE); the page stays private. Nothing else fails. */
 esp_status esp_tree_insert(struct esp_tree *tree, struct esp_ns_id ns, struct esp_node_id parent,
-                           const uint32_t tokens[ESP_TREE_PAGE_TOKENS], struct esp_page_id page, uint64_t writer,
-                           struct esp_node_id *ret_node, bool *ret_existed);
-/* pending → cached; root side first, since below a pending node nothing is cached. */
+                           const uint32_t tokens[ESP_TREE_PAGE_TOKENS], struct esp_page_id page,
+                           enum esp_page_state state, struct esp_node_id *ret_node, bool *ret_existed);
+/* pending → cached; root side first, since below a pending node nothing is cached. A pending node that
+ * loses its last reference instead leaves the tree at once, and its page is free. */
 void esp_tree_publish(struct esp_tree *tree, struct esp_node_id node);
-/* Who writes a pending node: an owner's number, 0 = nobody. When the writer is cancelled or preempted it
- * gives its pending nodes up (disown: every pending node from `node` upward that has this writer) and
- * releases its lease; a waiting twin that finds writer 0 on its first pending node claims it and
- * computes that page from its first token. A pending node without references leaves the tree at
- * once and its page becomes free. */
-void esp_tree_disown(struct esp_tree *tree, struct esp_node_id node, uint64_t writer);
-void esp_tree_claim(struct esp_tree *tree, struct esp_node_id node, uint64_t writer); /* pending, writer 0 */
-uint64_t esp_tree_node_writer(const struct esp_tree *tree, struct esp_node_id node);
 
 /* False for an id whose node has left the tree. The functions below assert it. */
 bool esp_tree_node_alive(const struct esp_tree *tree, struct esp_node_id node);

@@ -82,7 +82,7 @@ esp_status esp_lease_reserve(const struct esp_lease_ctx *ctx, struct esp_seq *se
 }
 
 /* The page at n_node enters the tree, or an equal one that is already there takes its place. */
-static bool enter_one(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint64_t writer)
+static bool enter_one(const struct esp_lease_ctx *ctx, struct esp_seq *seq, enum esp_page_state state)
 {
     if (!shares(ctx, seq)) {
         return false;
@@ -91,14 +91,14 @@ static bool enter_one(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint
     struct esp_node_id node;
     bool existed;
     esp_status status = esp_tree_insert(ctx->tree, seq->job->ns, seq->n_node == 0 ? ESP_NODE_NONE : seq->node,
-                                        seq->tokens + (size_t)seq->n_node * ESP_TREE_PAGE_TOKENS, own, writer, &node,
+                                        seq->tokens + (size_t)seq->n_node * ESP_TREE_PAGE_TOKENS, own, state, &node,
                                         &existed);
     if (status != ESP_OK) {
         return false;
     }
     if (existed) {
         /* Pages are announced only where a match just found nothing, and entered when nothing is pending. */
-        assert(writer == 0 && esp_tree_node_state(ctx->tree, node) == ESP_PAGE_CACHED);
+        assert(state == ESP_PAGE_CACHED && esp_tree_node_state(ctx->tree, node) == ESP_PAGE_CACHED);
         seq->pages[seq->n_node] = esp_tree_node_page(ctx->tree, node);
         esp_tree_free_private(ctx->tree, &own, 1);
     }
@@ -113,7 +113,7 @@ uint32_t esp_lease_announce(const struct esp_lease_ctx *ctx, struct esp_seq *seq
      * equal one may exist; it enters after the step. */
     uint32_t n_full = (n_tokens < seq->n_tokens ? n_tokens : seq->n_tokens - 1) / ESP_TREE_PAGE_TOKENS;
     uint32_t n = 0;
-    while (seq->n_node < n_full && enter_one(ctx, seq, seq->arrival + 1)) {
+    while (seq->n_node < n_full && enter_one(ctx, seq, ESP_PAGE_PENDING)) {
         n++;
     }
     return n;
@@ -132,7 +132,7 @@ void esp_lease_enter(const struct esp_lease_ctx *ctx, struct esp_seq *seq)
     uint32_t before = UINT32_MAX;
     while (seq->n_node < n_full && seq->n_node != before) {
         before = seq->n_node;
-        enter_one(ctx, seq, 0);
+        enter_one(ctx, seq, ESP_PAGE_CACHED);
     }
 }
 

@@ -58,7 +58,7 @@ static struct esp_node_id enter(struct esp_node_id parent, uint32_t from, uint32
         struct esp_page_id page;
         bool existed;
         if (esp_tree_alloc(b.tree, 1, &page) != ESP_OK ||
-            esp_tree_insert(b.tree, b.ns, parent, b.tokens + (size_t)idx * P, page, 0, &parent, &existed) != ESP_OK) {
+            esp_tree_insert(b.tree, b.ns, parent, b.tokens + (size_t)idx * P, page, ESP_PAGE_CACHED, &parent, &existed) != ESP_OK) {
             printf("{\"error\":\"the pool is too small\"}\n");
             exit(1);
         }

@@ -59,11 +59,10 @@ static void op_match(struct run *run, struct input *in)
     struct esp_match match;
     esp_tree_match(run->tree, ns, tokens, n_tokens, &match);
     CHECK(match.n_pages * P + match.n_copy_tokens <= n_tokens, "never more than was asked for");
-    struct esp_node_id node = match.n_copy_tokens > 0 && take(in) % 2 ? match.copy_node : match.last;
-    if (node.v != ESP_NODE_NONE.v && run->n_leases < LEASES_MAX) {
-        esp_tree_lease(run->tree, node, NULL);
+    if (match.last.v != ESP_NODE_NONE.v && run->n_leases < LEASES_MAX) {
+        esp_tree_lease(run->tree, match.last, NULL);
         run->spaces[run->n_leases] = ns;
-        run->leases[run->n_leases++] = node;
+        run->leases[run->n_leases++] = match.last;
     }
 }
 
@@ -84,14 +83,14 @@ static void op_insert(struct run *run, struct input *in)
     uint32_t which = is_below ? take(in) % run->n_leases : run->n_leases;
     struct esp_ns_id ns = is_below ? run->spaces[which] : take_ns(run, in);
     struct esp_node_id parent = is_below ? run->leases[which] : ESP_NODE_NONE;
-    uint64_t writer = take(in) % 2 ? which + 1 : 0;
+    enum esp_page_state state = take(in) % 2 ? ESP_PAGE_PENDING : ESP_PAGE_CACHED;
     if (is_below && esp_tree_node_state(run->tree, parent) == ESP_PAGE_PENDING) {
-        writer = which + 1;
+        state = ESP_PAGE_PENDING;
     }
     uint32_t tokens[P];
     take_page(in, tokens);
     bool existed;
-    esp_status status = esp_tree_insert(run->tree, ns, parent, tokens, run->pages[run->n_pages - 1], writer,
+    esp_status status = esp_tree_insert(run->tree, ns, parent, tokens, run->pages[run->n_pages - 1], state,
                                         &run->leases[which], &existed);
     CHECK(status == ESP_OK, "insert %d", status);
     run->spaces[which] = ns;
@@ -105,17 +104,14 @@ static void op_release(struct run *run, struct input *in)
         return;
     }
     uint32_t which = take(in) % run->n_leases;
-    for (uint64_t writer = 1; writer <= LEASES_MAX; writer++) {
-        esp_tree_disown(run->tree, run->leases[which], writer);
-    }
     esp_tree_release(run->tree, run->leases[which], (enum esp_evict_class)(take(in) % ESP_CLASSES));
     run->n_leases--;
     run->leases[which] = run->leases[run->n_leases];
     run->spaces[which] = run->spaces[run->n_leases];
 }
 
-/* Publishes or claims the pending node of a lease that is nearest to the root. */
-static void op_pending(struct run *run, struct input *in)
+/* Publishes the pending node of a lease that is nearest to the root. */
+static void op_publish(struct run *run, struct input *in)
 {
     if (run->n_leases == 0) {
         return;
@@ -125,12 +121,7 @@ static void op_pending(struct run *run, struct input *in)
          at = esp_tree_node_parent(run->tree, at)) {
         first = esp_tree_node_state(run->tree, at) == ESP_PAGE_PENDING ? at : first;
     }
-    if (first.v == ESP_NODE_NONE.v) {
-        return;
-    }
-    if (esp_tree_node_writer(run->tree, first) == 0) {
-        esp_tree_claim(run->tree, first, 1 + take(in) % LEASES_MAX);
-    } else {
+    if (first.v != ESP_NODE_NONE.v) {
         esp_tree_publish(run->tree, first);
     }
 }
@@ -162,7 +153,7 @@ static void check_dump(const struct esp_tree *tree)
 static void fuzz_tree(const uint8_t *bytes, size_t n_bytes)
 {
     static void (*const ops[])(struct run *, struct input *) = {op_match,   op_alloc,   op_insert, op_insert,
-                                                                op_release, op_pending, op_rest,   op_insert};
+                                                                op_release, op_publish, op_rest,   op_insert};
     struct input in = {bytes, bytes + n_bytes};
     struct esp_tree_config config = {.n_pages = 1 + take(&in) % 40, .hash_bits = 1 + take(&in) % 128};
     struct run run = {0};

@@ -16,14 +16,9 @@ struct twin_node {
     uint32_t space, depth;
     uint32_t tokens[DEPTH_MAX * P]; /* depth pages of them */
     uint32_t refs, class;
-    uint64_t writer, seq;
+    uint64_t seq;
     bool cached;
     struct esp_node_id id;
-};
-
-struct twin_lease {
-    int node; /* index in twin nodes */
-    uint64_t owner;
 };
 
 static struct {
@@ -31,9 +26,9 @@ static struct {
     uint32_t n_pages, n_private, n_leases;
     struct twin_node nodes[PAGES_MAX];
     struct esp_page_id private[PAGES_MAX];
-    struct twin_lease leases[LEASES_MAX];
+    int leases[LEASES_MAX]; /* indices in nodes */
     struct esp_ns_id spaces[SPACES];
-    uint64_t seq, next_owner, evicted;
+    uint64_t seq, evicted;
     struct esp_node_id dead[DEAD]; /* ids whose node left the tree */
     uint32_t n_dead;
     int64_t now_ns;
@@ -188,7 +183,8 @@ static int do_match(uint32_t *ret_space, bool *ret_is_cached)
     uint32_t n_copy = 0;
     int copy = n_cached == n_pages ? twin_copy(space, tokens, n_pages, n_tokens - n_pages * P, &n_copy) : -1;
     CHECK(match.n_copy_tokens == n_copy, "%u tokens to copy, twin %u", match.n_copy_tokens, n_copy);
-    CHECK(match.copy_node.v == (copy < 0 ? UINT32_MAX : w.nodes[copy].id.v), "copy of node %u", match.copy_node.v);
+    uint32_t page = copy < 0 ? ESP_PAGE_NONE.v : esp_tree_node_page(w.tree, w.nodes[copy].id).v;
+    CHECK(match.copy_page.v == page, "copy of page %u, twin %u", match.copy_page.v, page);
     if (copy >= 0) {
         w.nodes[copy].seq = ++w.seq;
     }
@@ -222,7 +218,7 @@ static void op_lease(void)
         node->refs++;
     }
     twin_use_path(last);
-    w.leases[w.n_leases++] = (struct twin_lease){last, ++w.next_owner};
+    w.leases[w.n_leases++] = last;
 }
 
 static void op_release(void)
@@ -231,15 +227,13 @@ static void op_release(void)
         return;
     }
     uint32_t which = below(w.n_leases);
-    struct twin_lease lease = w.leases[which];
+    int lease = w.leases[which];
     w.leases[which] = w.leases[--w.n_leases];
     uint32_t class = below(ESP_CLASSES);
-    esp_tree_disown(w.tree, w.nodes[lease.node].id, lease.owner);
-    esp_tree_release(w.tree, w.nodes[lease.node].id, (enum esp_evict_class)class);
-    for (int at = lease.node, up; at >= 0; at = up) {
+    esp_tree_release(w.tree, w.nodes[lease].id, (enum esp_evict_class)class);
+    for (int at = lease, up; at >= 0; at = up) {
         struct twin_node *node = &w.nodes[at];
         up = twin_parent(at);
-        node->writer = node->writer == lease.owner ? 0 : node->writer;
         node->class = class > node->class ? class : node->class;
         node->seq = ++w.seq;
         node->refs--;
@@ -288,7 +282,7 @@ static int twin_room(void)
 }
 
 /* The node that an insert below `parent` (-1 = root) would make: tokens, and whether it is complete. */
-static bool next_node(int parent, uint64_t owner, struct twin_node *ret_next)
+static bool next_node(int parent, struct twin_node *ret_next)
 {
     struct twin_node next = {.used = true, .space = below(SPACES), .depth = 1};
     if (parent >= 0) {
@@ -299,8 +293,7 @@ static bool next_node(int parent, uint64_t owner, struct twin_node *ret_next)
     }
     letter(below(3) == 0 ? below(ALPHABET) : 0, next.tokens + (next.depth - 1) * P);
     bool may_be_cached = parent < 0 || w.nodes[parent].cached;
-    next.writer = may_be_cached && below(2) ? 0 : owner;
-    next.cached = next.writer == 0;
+    next.cached = may_be_cached && below(2);
     next.refs = next.class = 0;
     *ret_next = next;
     return true;
@@ -313,18 +306,18 @@ static void op_insert(void)
     if (w.n_private == 0 || (!is_below && w.n_leases == LEASES_MAX)) {
         return;
     }
-    struct twin_lease fresh = {-1, ++w.next_owner};
-    struct twin_lease *lease = is_below ? &w.leases[below(w.n_leases)] : &fresh;
-    int parent = lease->node;
+    uint32_t which = is_below ? below(w.n_leases) : w.n_leases;
+    int parent = is_below ? w.leases[which] : -1;
     struct twin_node next;
-    if (!next_node(parent, lease->owner, &next)) {
+    if (!next_node(parent, &next)) {
         return;
     }
     bool existed = false;
     struct esp_page_id page = w.private[w.n_private - 1];
     esp_status status =
         esp_tree_insert(w.tree, w.spaces[next.space], parent < 0 ? ESP_NODE_NONE : w.nodes[parent].id,
-                        next.tokens + (next.depth - 1) * P, page, next.writer, &next.id, &existed);
+                        next.tokens + (next.depth - 1) * P, page, next.cached ? ESP_PAGE_CACHED : ESP_PAGE_PENDING,
+                        &next.id, &existed);
     REQUIRE(status == ESP_OK, "insert %d", status);
     int at = twin_find(next.space, next.tokens, next.depth);
     CHECK(existed == (at >= 0), "existed %d", existed);
@@ -338,40 +331,23 @@ static void op_insert(void)
     w.nodes[at].class = w.nodes[at].refs == 0 ? 0 : w.nodes[at].class;
     w.nodes[at].refs++;
     w.nodes[at].seq = ++w.seq;
-    lease->node = at;
-    if (!is_below) {
-        w.leases[w.n_leases++] = *lease;
-    }
+    w.leases[which] = at;
+    w.n_leases += !is_below;
 }
 
-/* Publishes, claims or gives up a pending node of a lease. */
-static void op_pending(void)
+/* Publishes a pending node of a lease. */
+static void op_publish(void)
 {
     if (w.n_leases == 0) {
         return;
     }
-    const struct twin_lease *lease = &w.leases[below(w.n_leases)];
     int first = -1; /* the pending node nearest to the root */
-    for (int at = lease->node; at >= 0 && !w.nodes[at].cached; at = twin_parent(at)) {
+    for (int at = w.leases[below(w.n_leases)]; at >= 0 && !w.nodes[at].cached; at = twin_parent(at)) {
         first = at;
     }
-    if (first < 0) {
-        return;
-    }
-    struct twin_node *node = &w.nodes[first];
-    CHECK(esp_tree_node_writer(w.tree, node->id) == node->writer, "writer");
-    if (node->writer == 0) {
-        esp_tree_claim(w.tree, node->id, lease->owner);
-        node->writer = lease->owner;
-    } else if (below(3) > 0) {
-        esp_tree_publish(w.tree, node->id);
-        node->writer = 0;
-        node->cached = true;
-    } else {
-        esp_tree_disown(w.tree, w.nodes[lease->node].id, lease->owner);
-        for (int at = lease->node; at >= 0; at = twin_parent(at)) {
-            w.nodes[at].writer = w.nodes[at].writer == lease->owner ? 0 : w.nodes[at].writer;
-        }
+    if (first >= 0) {
+        esp_tree_publish(w.tree, w.nodes[first].id);
+        w.nodes[first].cached = true;
     }
 }
 
@@ -429,8 +405,8 @@ static void compare_all(void)
 static void one_op(void)
 {
     static void (*const ops[])(void) = {op_match,  op_match,  op_lease,  op_lease,  op_release, op_release, op_alloc,
-                                        op_alloc,  op_insert, op_insert, op_insert, op_insert,  op_insert,  op_pending,
-                                        op_pending, op_free_private, op_time};
+                                        op_alloc,  op_insert, op_insert, op_insert, op_insert,  op_insert,  op_publish,
+                                        op_publish, op_free_private, op_time};
     if (below(400) == 0) {
         op_flush();
         return;

@@ -9,7 +9,7 @@ static struct esp_tree *sample(void)
     esp_tree_set_now(tree, 1000000000);
     kit_leave(tree, one, "ab", ESP_CLASS_NORMAL);
     kit_leave(tree, one, "ac", ESP_CLASS_TAIL);
-    kit_add(tree, two, ESP_NODE_NONE, 'z', 3);
+    kit_add(tree, two, ESP_NODE_NONE, 'z', ESP_PAGE_PENDING);
     esp_tree_set_now(tree, 3500000000);
     return tree;
 }

@@ -15,7 +15,7 @@ static void test_match_needs_the_whole_prefix(void)
     uint32_t tokens[3 * KIT_P];
     kit_text("abc", tokens);
     esp_tree_match(tree, ns, tokens, 3 * KIT_P - 1, &match);
-    CHECK(match.n_pages == 2 && match.n_copy_tokens == KIT_P - 1 && match.copy_node.v == last.v,
+    CHECK(match.n_pages == 2 && match.n_copy_tokens == KIT_P - 1 && match.copy_page.v == esp_tree_node_page(tree, last).v,
           "one token is left to compute: %u pages and %u tokens", match.n_pages, match.n_copy_tokens);
     esp_tree_match(tree, ns, NULL, 0, &match);
     CHECK(match.n_pages == 0 && match.n_copy_tokens == 0, "an empty prompt finds nothing");
@@ -35,16 +35,15 @@ static void test_partial_page(void)
     struct esp_node_id five, twelve;
     bool existed;
     CHECK(esp_tree_alloc(tree, 1, &page) == ESP_OK, "alloc");
-    esp_tree_insert(tree, ns, root, tokens + KIT_P, page, 0, &five, &existed);
+    esp_tree_insert(tree, ns, root, tokens + KIT_P, page, ESP_PAGE_CACHED, &five, &existed);
     esp_tree_release(tree, five, ESP_CLASS_NORMAL);
     struct esp_match match = kit_match(tree, ns, "ab");
     CHECK(match.n_pages == 1 && match.n_copy_tokens == 5 && match.copy_page.v == page.v, "five tokens");
-    CHECK(match.copy_node.v == five.v && match.copy_node.generation == five.generation, "and their node");
     esp_tree_lease(tree, match.last, NULL);
     tokens[KIT_P + 5] = 'b';
     tokens[KIT_P + 12] = 999;
     CHECK(esp_tree_alloc(tree, 1, &page) == ESP_OK, "alloc");
-    esp_tree_insert(tree, ns, match.last, tokens + KIT_P, page, 7, &twelve, &existed);
+    esp_tree_insert(tree, ns, match.last, tokens + KIT_P, page, ESP_PAGE_PENDING, &twelve, &existed);
     CHECK(kit_match(tree, ns, "ab").n_copy_tokens == 5, "a pending page is not copied");
     esp_tree_publish(tree, twelve);
     CHECK(kit_match(tree, ns, "ab").n_copy_tokens == 12, "the longer of two");
@@ -54,24 +53,23 @@ static void test_partial_page(void)
     esp_tree_destroy(tree);
 }
 
-/* A leased copy survives the allocation between match and copy; one without a lease need not. */
-static void test_copy_page_is_kept_by_its_lease(void)
+/* What a match offers for copying is not leased: an allocation after it may take the page. */
+static void test_copy_page_is_not_leased(void)
 {
     struct esp_tree *tree = kit_tree(2, 128);
     struct esp_ns_id ns = kit_ns(tree, "m");
-    kit_leave(tree, ns, "ab", ESP_CLASS_NORMAL);
+    struct esp_node_id last = kit_leave(tree, ns, "ab", ESP_CLASS_NORMAL);
     uint32_t tokens[2 * KIT_P];
     kit_text("ab", tokens);
     struct esp_match match;
     esp_tree_match(tree, ns, tokens, 2 * KIT_P - 1, &match);
     REQUIRE(match.n_copy_tokens == KIT_P - 1, "%u", match.n_copy_tokens);
-    esp_tree_lease(tree, match.copy_node, NULL);
-    struct esp_page_id page;
-    CHECK(esp_tree_alloc(tree, 1, &page) == ESP_EBUSY, "both pages are leased");
-    esp_tree_release(tree, match.copy_node, ESP_CLASS_NORMAL);
     esp_tree_lease(tree, match.last, NULL);
-    CHECK(esp_tree_alloc(tree, 1, &page) == ESP_OK && page.v == match.copy_page.v, "now it goes");
-    CHECK(!esp_tree_node_alive(tree, match.copy_node), "and the id says so");
+    struct esp_page_id page;
+    CHECK(esp_tree_alloc(tree, 1, &page) == ESP_OK && page.v == match.copy_page.v, "it goes");
+    CHECK(!esp_tree_node_alive(tree, last), "and its id says so");
+    esp_tree_match(tree, ns, tokens, 2 * KIT_P - 1, &match);
+    CHECK(match.n_copy_tokens == 0, "a match after the allocation does not offer it");
     kit_sound(tree);
     esp_tree_destroy(tree);
 }
@@ -91,7 +89,7 @@ static void test_partial_scan_is_bounded(void)
         bool existed;
         CHECK(esp_tree_alloc(tree, 1, &page) == ESP_OK, "alloc");
         esp_tree_lease(tree, policy, NULL);
-        esp_tree_insert(tree, ns, policy, tokens + KIT_P, page, 0, &node, &existed);
+        esp_tree_insert(tree, ns, policy, tokens + KIT_P, page, ESP_PAGE_CACHED, &node, &existed);
         esp_tree_release(tree, node, ESP_CLASS_NORMAL);
     }
     kit_sound(tree);
@@ -261,7 +259,7 @@ static void test_duplicate_insert(void)
     struct esp_node_id again;
     bool existed = false;
     CHECK(esp_tree_alloc(tree, 1, &page) == ESP_OK, "alloc");
-    CHECK(esp_tree_insert(tree, ns, ESP_NODE_NONE, tokens, page, 0, &again, &existed) == ESP_OK, "insert");
+    CHECK(esp_tree_insert(tree, ns, ESP_NODE_NONE, tokens, page, ESP_PAGE_CACHED, &again, &existed) == ESP_OK, "insert");
     CHECK(existed && again.v == first.v && esp_tree_node_page(tree, again).v != page.v, "the first one stays");
     CHECK(kit_pages(tree, ESP_PAGE_PRIVATE) == 1, "the second page stays the caller's");
     esp_tree_free_private(tree, &page, 1);
@@ -273,44 +271,40 @@ static void test_duplicate_insert(void)
     esp_tree_destroy(tree);
 }
 
-/* Two requests with one new prefix: the second waits, takes over when the first is cancelled. */
-static void test_twin_takes_over(void)
+/* Two requests with one new prefix: the second sees what is coming, and finds what was written when the first ends. */
+static void test_pending(void)
 {
     struct esp_tree *tree = kit_tree(8, 128);
     struct esp_ns_id ns = kit_ns(tree, "m");
-    struct esp_node_id one = kit_add(tree, ns, ESP_NODE_NONE, 'a', 1);
+    struct esp_node_id one = kit_add(tree, ns, ESP_NODE_NONE, 'a', ESP_PAGE_PENDING);
     esp_tree_publish(tree, one);
-    struct esp_node_id two = kit_add(tree, ns, one, 'b', 1);
-    struct esp_node_id three = kit_add(tree, ns, two, 'c', 1);
+    struct esp_node_id two = kit_add(tree, ns, one, 'b', ESP_PAGE_PENDING);
+    struct esp_node_id three = kit_add(tree, ns, two, 'c', ESP_PAGE_PENDING);
     struct esp_match match = kit_match(tree, ns, "abcd");
-    CHECK(match.n_pages == 3 && match.n_cached == 1 && match.n_copy_tokens == 0, "one written, two to wait for");
+    CHECK(match.n_pages == 3 && match.n_cached == 1 && match.n_copy_tokens == 0, "one written, two to come");
     esp_tree_lease(tree, two, NULL);
-    CHECK(esp_tree_node_writer(tree, two) == 1 && esp_tree_node_state(tree, two) == ESP_PAGE_PENDING, "waits");
-    esp_tree_disown(tree, three, 1);
+    CHECK(esp_tree_node_state(tree, two) == ESP_PAGE_PENDING, "not written yet");
     esp_tree_release(tree, three, ESP_CLASS_NORMAL);
-    CHECK(!esp_tree_node_alive(tree, three), "nobody waits for the third");
-    CHECK(esp_tree_node_alive(tree, two) && esp_tree_node_writer(tree, two) == 0, "the second is to be had");
-    esp_tree_claim(tree, two, 2);
+    CHECK(!esp_tree_node_alive(tree, three), "nobody holds the third");
+    CHECK(esp_tree_node_alive(tree, two), "the second is leased");
     kit_sound(tree);
     esp_tree_publish(tree, two);
-    CHECK(kit_match(tree, ns, "abcd").n_cached == 2, "written by the second");
+    CHECK(kit_match(tree, ns, "abcd").n_cached == 2, "written");
     esp_tree_release(tree, two, ESP_CLASS_NORMAL);
     CHECK(esp_tree_flush(tree) == 2 && kit_pages(tree, ESP_PAGE_FREE) == 8, "all pages back");
     kit_sound(tree);
     esp_tree_destroy(tree);
 }
 
-static void test_disown_spares_other_writers(void)
+static void test_pending_without_a_lease_leaves(void)
 {
     struct esp_tree *tree = kit_tree(8, 128);
     struct esp_ns_id ns = kit_ns(tree, "m");
-    struct esp_node_id mine = kit_add(tree, ns, ESP_NODE_NONE, 'a', 1);
-    struct esp_node_id other = kit_add(tree, ns, mine, 'b', 2);
-    struct esp_node_id last = kit_add(tree, ns, other, 'c', 1);
-    esp_tree_disown(tree, last, 1);
-    CHECK(esp_tree_node_writer(tree, mine) == 0 && esp_tree_node_writer(tree, last) == 0, "given up");
-    CHECK(esp_tree_node_writer(tree, other) == 2, "not this one's");
-    esp_tree_release(tree, last, ESP_CLASS_NORMAL);
+    struct esp_node_id node = ESP_NODE_NONE;
+    for (const char *letter = "abc"; *letter != '\0'; letter++) {
+        node = kit_add(tree, ns, node, *letter, ESP_PAGE_PENDING);
+    }
+    esp_tree_release(tree, node, ESP_CLASS_NORMAL);
     CHECK(kit_pages(tree, ESP_PAGE_FREE) == 8, "pending pages nobody holds are free at once");
     kit_sound(tree);
     esp_tree_destroy(tree);
@@ -434,12 +428,12 @@ static void test_bytes_are_exact(void)
     }
 }
 
-ESP_TEST_MAIN(T(test_match_needs_the_whole_prefix), T(test_partial_page), T(test_copy_page_is_kept_by_its_lease),
+ESP_TEST_MAIN(T(test_match_needs_the_whole_prefix), T(test_partial_page), T(test_copy_page_is_not_leased),
               T(test_partial_scan_is_bounded), T(test_lease_protects_and_orders_pages),
               T(test_alloc_is_all_or_nothing), T(test_classes_go_in_order), T(test_child_keeps_its_parent),
               T(test_tail_of_an_answer), T(test_highest_class_of_several_uses_stays),
-              T(test_one_off_scan_leaves_return_class), T(test_duplicate_insert), T(test_twin_takes_over),
-              T(test_disown_spares_other_writers), T(test_stale_id_is_noticed),
+              T(test_one_off_scan_leaves_return_class), T(test_duplicate_insert), T(test_pending),
+              T(test_pending_without_a_lease_leaves), T(test_stale_id_is_noticed),
               T(test_collisions_are_counted_and_harmless), T(test_insert_order_does_not_matter),
               T(test_time_and_flush), T(test_create_refuses), T(test_create_survives_every_failure),
               T(test_bytes_are_exact))

@@ -22,7 +22,7 @@ static void make(void)
     f.q = kit_leave(f.tree, n, "q", ESP_CLASS_RETURN).v;
     struct esp_node_id x = kit_path(f.tree, m, "ax");
     f.x = x.v;
-    f.y = kit_add(f.tree, m, x, 'y', 9).v;
+    f.y = kit_add(f.tree, m, x, 'y', ESP_PAGE_PENDING).v;
     f.b = f.tree->nodes[f.c].parent;
     f.a = f.tree->nodes[f.b].parent;
     struct esp_page_id page;
@@ -72,10 +72,6 @@ static void pending_unreferenced(void)
 {
     at(f.y)->refs = 0;
 }
-static void cached_with_writer(void)
-{
-    at(f.c)->writer = 4;
-}
 static void namespace_unused(void)
 {
     at(f.c)->ns = 5;
@@ -92,7 +88,6 @@ static void cached_below_pending(void)
 {
     esp_tree_page_set(f.tree, f.x, ESP_PAGE_PENDING);
     esp_tree_page_set(f.tree, f.y, ESP_PAGE_CACHED);
-    at(f.y)->writer = 0;
 }
 static void wrong_depth(void)
 {
@@ -276,7 +271,6 @@ static const struct {
     {"private_with_refs", private_with_refs, "private, yet with references"},
     {"private_with_children", private_with_children, "private, yet with references"},
     {"pending_unreferenced", pending_unreferenced, "pending without references"},
-    {"cached_with_writer", cached_with_writer, "cached, yet with a writer"},
     {"namespace_unused", namespace_unused, "slot 5 is not in use"},
     {"parent_not_in_tree", parent_not_in_tree, "is not in the tree"},
     {"parent_of_other_namespace", parent_of_other_namespace, "of another namespace"},

@@ -44,7 +44,7 @@ static inline struct esp_match kit_match(struct esp_tree *tree, struct esp_ns_id
 
 /* One page of `letter` below parent; the lease on parent becomes one on the result. */
 static inline struct esp_node_id kit_add(struct esp_tree *tree, struct esp_ns_id ns, struct esp_node_id parent,
-                                         char letter, uint64_t writer)
+                                         char letter, enum esp_page_state state)
 {
     uint32_t tokens[KIT_P];
     char letters[2] = {letter, '\0'};
@@ -53,7 +53,7 @@ static inline struct esp_node_id kit_add(struct esp_tree *tree, struct esp_ns_id
     struct esp_node_id node = ESP_NODE_NONE;
     bool existed = false;
     CHECK(esp_tree_alloc(tree, 1, &page) == ESP_OK, "a page for '%c'", letter);
-    CHECK(esp_tree_insert(tree, ns, parent, tokens, page, writer, &node, &existed) == ESP_OK, "insert '%c'", letter);
+    CHECK(esp_tree_insert(tree, ns, parent, tokens, page, state, &node, &existed) == ESP_OK, "insert '%c'", letter);
     if (existed) {
         esp_tree_free_private(tree, &page, 1);
     }
@@ -65,7 +65,7 @@ static inline struct esp_node_id kit_path(struct esp_tree *tree, struct esp_ns_i
 {
     struct esp_node_id node = ESP_NODE_NONE;
     for (; *letters != '\0'; letters++) {
-        node = kit_add(tree, ns, node, *letters, 0);
+        node = kit_add(tree, ns, node, *letters, ESP_PAGE_CACHED);
     }
     return node;
 }
