@@ -6,6 +6,7 @@
 #include "tests/unit/runtime/fakegrammar.h"
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
+enum { N_SPECS = 6, N_WAITERS = 8 };
 
 static struct esp_grammar_spec spec_of(const char *text)
 {
@@ -26,8 +27,8 @@ static void test_content(void)
 {
     struct esp_grammar_cache *cache;
     REQUIRE(esp_grammar_cache_create(10000, &cache) == ESP_OK, "create");
-    struct esp_grammar_spec specs[6];
-    for (size_t idx = 0; idx < N(specs); idx++) {
+    struct esp_grammar_spec specs[N_SPECS];
+    for (size_t idx = 0; idx < N_SPECS; idx++) {
         specs[idx] = spec_of("a");
     }
     specs[1].kind = ESP_GRAMMAR_SCHEMA;
@@ -36,14 +37,14 @@ static void test_content(void)
     specs[4].options.whitespace = ESP_WS_PRETTY;
     specs[5].text = "aa";
     specs[5].n_bytes = 2;
-    struct esp_grammar *grammars[N(specs)], *again;
-    for (size_t idx = 0; idx < N(specs); idx++) {
+    struct esp_grammar *grammars[N_SPECS], *again;
+    for (size_t idx = 0; idx < N_SPECS; idx++) {
         REQUIRE(esp_grammar_cache_get(cache, NULL, &specs[idx], &grammars[idx], NULL) == ESP_OK, "get");
         for (size_t other = 0; other < idx; other++) {
             CHECK(grammars[idx] != grammars[other], "%zu and %zu are not the same", idx, other);
         }
     }
-    for (size_t idx = 0; idx < N(specs); idx++) {
+    for (size_t idx = 0; idx < N_SPECS; idx++) {
         REQUIRE(esp_grammar_cache_get(cache, NULL, &specs[idx], &again, NULL) == ESP_OK, "get");
         CHECK(again == grammars[idx], "%zu is found again", idx);
         esp_grammar_unref(again);
@@ -106,8 +107,8 @@ static void run_waiters(const char *slow, esp_status want)
 {
     struct esp_grammar_cache *cache;
     REQUIRE(esp_grammar_cache_create(10000, &cache) == ESP_OK, "create");
-    pthread_t threads[8];
-    struct request requests[N(threads)];
+    pthread_t threads[N_WAITERS];
+    struct request requests[N_WAITERS];
     int before = fake_compiled;
     fake_release = false;
     for (size_t idx = 0; idx < N(threads); idx++) {
