@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "frontend/options.h"
+#include "frontend/output.h"
 #include "runtime/base/cpu.h"
 #include "runtime/base/log.h"
 
@@ -82,10 +83,10 @@ int main(int argc, char **argv)
 {
     struct esp_options options;
     int status = ESP_EXIT_USAGE;
-    if (!esp_options_parse(argc, argv, &options, &status)) {
-        return status;
-    }
     signal(SIGPIPE, SIG_IGN);
+    if (!esp_options_parse(argc, argv, &options, &status)) {
+        return status != ESP_EXIT_DONE || esp_output_flush("--help") ? status : ESP_EXIT_FAILED;
+    }
     esp_log_set(options.log_json ? sink_json : sink_text, level_of(options.log_level));
     mask_cpu(options.cpu_level);
     status = ESP_EXIT_FAILED;
@@ -94,10 +95,7 @@ int main(int argc, char **argv)
             status = verbs[idx].run(&options);
         }
     }
+    status = status != ESP_EXIT_DONE || esp_output_flush(options.verb) ? status : ESP_EXIT_FAILED;
     esp_options_finish(&options);
-    if (fflush(stdout) != 0 && status == ESP_EXIT_DONE) {
-        fprintf(stderr, "espalier: standard output cannot be written\n");
-        status = ESP_EXIT_FAILED;
-    }
     return status;
 }

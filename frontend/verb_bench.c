@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 
 #include "frontend/options.h"
+#include "frontend/output.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/rng.h"
@@ -195,7 +196,7 @@ static bool report(const struct bench *bench, const struct work *work, double *r
                     ttft_ms) > 0;
         json_decref(rate);
         json_decref(total);
-        return ok;
+        return esp_output_flush("bench") && ok;
     }
     json_t *row = json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:o,s:o,s:f,s:I,s:I}", "work", work->name, "model",
                             model, "device", bench->info.device, "level", bench->info.level, "threads",
@@ -203,10 +204,9 @@ static bool report(const struct bench *bench, const struct work *work, double *r
                             (json_int_t)work->prompt, "generate", (json_int_t)n_generate, "shared",
                             (json_int_t)work->shared, "tokens_per_s", rate, "total_s", total, "ttft_ms", ttft_ms,
                             "peak_bytes", (json_int_t)peak_bytes(), "plan_bytes", (json_int_t)plan_bytes(&bench->info));
-    ok = row != NULL && json_dumpf(row, stdout, JSON_COMPACT | JSON_REAL_PRECISION(7)) == 0 && putchar('\n') != EOF &&
-         fflush(stdout) == 0;
+    ok = row != NULL && json_dumpf(row, stdout, JSON_COMPACT | JSON_REAL_PRECISION(7)) == 0 && putchar('\n') != EOF;
     json_decref(row);
-    return ok;
+    return esp_output_flush("bench") && ok;
 }
 
 static esp_status measure(struct bench *bench, const struct work *work, struct esp_err *err)
@@ -224,7 +224,7 @@ static esp_status measure(struct bench *bench, const struct work *work, struct e
         }
     }
     if (status == ESP_OK && !report(bench, work, values, values + n, values + 2 * n)) {
-        status = esp_fail(err, ESP_EIO, "standard output cannot be written");
+        status = ESP_EIO; /* has been told: no message */
     }
     esp_free(values);
     return status;
@@ -275,5 +275,8 @@ int esp_verb_bench(const struct esp_options *options)
     }
     status = status == ESP_OK ? measure_all(&bench, &err) : status;
     esp_engine_close(bench.engine);
+    if (status != ESP_OK && err.message[0] == '\0') {
+        return ESP_EXIT_FAILED; /* standard output's failure has been told */
+    }
     return status == ESP_OK ? ESP_EXIT_DONE : fail(&err);
 }

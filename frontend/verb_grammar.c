@@ -4,12 +4,12 @@
  * check answers and flushes each line before it reads the next; a case that fails never stops the run.
  * explain needs no vocabulary: it compiles for one of single bytes unless one is given. Thread: main.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "frontend/grammar_check.h"
 #include "frontend/options.h"
+#include "frontend/output.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/file.h"
 #include "runtime/vocab.h"
@@ -57,10 +57,7 @@ static int check_lines(struct esp_check *check)
         }
         answer(check, &line);
         esp_buf_char(&check->out, '\n');
-        if (fwrite(check->out.data, 1, check->out.n, stdout) != check->out.n || fflush(stdout) != 0) {
-            fprintf(stderr, "espalier grammar: cannot write: %s\n", strerror(errno));
-            ret = ESP_EXIT_FAILED;
-        }
+        ret = esp_output_write("grammar", check->out.data, check->out.n) ? ESP_EXIT_DONE : ESP_EXIT_FAILED;
     }
     esp_buf_finish(&line);
     esp_buf_finish(&check->out);

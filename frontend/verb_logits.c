@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "frontend/options.h"
+#include "frontend/output.h"
 #include "runtime/base/buf.h"
 #include "runtime/base/file.h"
 
@@ -140,6 +141,19 @@ static bool visit(void *ctx, uint32_t pos, const float *logits)
     return !o->failed;
 }
 
+/* All that was printed is written. False after saying why not. */
+static bool flushed(struct output *o, const char *path)
+{
+    if (!o->raw) {
+        return esp_output_flush("logits");
+    }
+    if (fflush(o->out) != 0 || o->failed) {
+        fprintf(stderr, "espalier logits: cannot write %s: %s\n", path, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
 static int run(const struct esp_options *options, const struct esp_buf *ids)
 {
     struct esp_err err = {0};
@@ -163,10 +177,8 @@ static int run(const struct esp_options *options, const struct esp_buf *ids)
         fprintf(stderr, "espalier logits: cannot write %s: %s\n", options->out, strerror(errno));
     } else if (esp_logits(engine, o.tokens, n, visit, &o, &err) != ESP_OK) {
         fprintf(stderr, "espalier logits: %s\n", err.message);
-    } else if (fflush(o.out) != 0 || o.failed) {
-        fprintf(stderr, "espalier logits: cannot write: %s\n", strerror(errno));
     } else {
-        ret = ESP_EXIT_DONE;
+        ret = flushed(&o, options->out) ? ESP_EXIT_DONE : ESP_EXIT_FAILED;
     }
     if (o.raw && o.out != NULL && o.out != stdout && fclose(o.out) != 0 && ret == ESP_EXIT_DONE) {
         fprintf(stderr, "espalier logits: cannot write %s: %s\n", options->out, strerror(errno));

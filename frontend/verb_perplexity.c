@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "frontend/options.h"
+#include "frontend/output.h"
 #include "runtime/base/buf.h"
 #include "runtime/base/file.h"
 
@@ -131,7 +132,7 @@ static int run(esp_engine *engine, const struct esp_buf *text)
         double mean = s.sum / (double)s.n_scored;
         printf("tokens scored: %llu\nperplexity: %.6f\nmean negative log-likelihood: %.6f\n",
                (unsigned long long)s.n_scored, exp(mean), mean);
-        ret = ESP_EXIT_DONE;
+        ret = esp_output_flush("perplexity") ? ESP_EXIT_DONE : ESP_EXIT_FAILED;
     }
     esp_free(window);
     esp_buf_finish(&ids);

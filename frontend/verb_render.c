@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "frontend/options.h"
+#include "frontend/output.h"
 #include "frontend/template.h"
 #include "runtime/base/file.h"
 #include "runtime/base/json.h"
@@ -50,10 +51,9 @@ static esp_status compile_file(const char *path, struct esp_template **ret_templ
 static bool print_answer(const char *key, const char *text, size_t n_bytes)
 {
     json_t *answer = json_pack("{s:s%}", key, text, n_bytes);
-    bool ok =
-        answer != NULL && json_dumpf(answer, stdout, JSON_COMPACT) == 0 && putchar('\n') != EOF && fflush(stdout) == 0;
+    bool ok = answer != NULL && json_dumpf(answer, stdout, JSON_COMPACT) == 0 && putchar('\n') != EOF;
     json_decref(answer);
-    return ok;
+    return esp_output_flush("render") && ok;
 }
 
 static bool render_line(const struct esp_template *tmpl, const char *line, size_t n_bytes)
@@ -95,8 +95,5 @@ int esp_verb_render(const struct esp_options *options)
     }
     esp_buf_finish(&line);
     esp_template_destroy(tmpl);
-    if (!ok) {
-        fprintf(stderr, "espalier: standard output cannot be written\n");
-    }
     return ok ? ESP_EXIT_DONE : ESP_EXIT_FAILED;
 }

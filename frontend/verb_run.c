@@ -4,7 +4,6 @@
  * history is sent each time and the engine's cache makes that cheap. Ctrl-C cancels the answer that runs; at
  * the prompt it ends the chat, as /quit and the end of input do. Thread: main; the engine has its own.
  */
-#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include "frontend/answer.h"
 #include "frontend/chat.h"
 #include "frontend/options.h"
+#include "frontend/output.h"
 #include "runtime/base/file.h"
 
 #define PROMPT_BYTES_MAX ESP_RENDER_BYTES_MAX
@@ -29,6 +29,7 @@ struct session {
     struct esp_prompt prompt;
     struct esp_buf text;   /* what the user said */
     struct esp_buf answer; /* all of the last answer */
+    bool deaf;             /* nobody reads standard output any more */
 };
 
 static void on_interrupt(int number)
@@ -172,8 +173,7 @@ static void close_session(struct session *session)
 
 static void print_new(struct session *session, struct esp_buf *piece)
 {
-    fwrite(piece->data, 1, piece->n, stdout);
-    fflush(stdout);
+    session->deaf = session->deaf || !esp_output_write("run", piece->data, piece->n);
     esp_buf_add(&session->answer, piece->data, piece->n);
     esp_buf_clear(piece);
 }
@@ -189,7 +189,7 @@ static struct esp_event stream(struct session *session, esp_request_id id)
     esp_buf_init(&piece, ESP_TAG_MISC, PROMPT_BYTES_MAX);
     while (event.kind != ESP_EVENT_DONE) {
         bool came = esp_poll(session->engine, POLL_NS, &event);
-        if (interrupted && !cancelled) {
+        if ((interrupted || session->deaf) && !cancelled) {
             esp_cancel(session->engine, id);
             cancelled = true;
         }
@@ -206,8 +206,7 @@ static struct esp_event stream(struct session *session, esp_request_id id)
     if (piece.n > 0) {
         print_new(session, &piece);
     }
-    putchar('\n');
-    fflush(stdout);
+    session->deaf = session->deaf || !esp_output_write("run", "\n", 1);
     esp_buf_finish(&piece);
     esp_answer_finish(&answer);
     return event;
@@ -246,7 +245,8 @@ static int generate(struct session *session)
     if (done.finish == ESP_FINISH_ERROR) {
         fprintf(stderr, "espalier: %s\n", done.error);
     }
-    return done.finish == ESP_FINISH_STOP || done.finish == ESP_FINISH_LENGTH ? ESP_EXIT_DONE : ESP_EXIT_FAILED;
+    bool ended = done.finish == ESP_FINISH_STOP || done.finish == ESP_FINISH_LENGTH;
+    return ended && !session->deaf ? ESP_EXIT_DONE : ESP_EXIT_FAILED;
 }
 
 static bool add_message(json_t *messages, const char *role, const struct esp_buf *text)

@@ -6,13 +6,13 @@
  * passed over. Never adds BOS or EOS. A line past the limit is answered with an error and skipped to its
  * end. Thread: main.
  */
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "frontend/jsontext.h"
 #include "frontend/options.h"
+#include "frontend/output.h"
 #include "runtime/base/buf.h"
 #include "runtime/espalier.h"
 
@@ -124,8 +124,7 @@ static int run_lines(struct work *work)
             answer_error(work, "the answer is too long");
             esp_buf_char(&work->out, '\n');
         }
-        if (fwrite(work->out.data, 1, work->out.n, stdout) != work->out.n || fflush(stdout) != 0) {
-            fprintf(stderr, "espalier tokenize: cannot write: %s\n", strerror(errno));
+        if (!esp_output_write("tokenize", work->out.data, work->out.n)) {
             return ESP_EXIT_FAILED;
         }
     }

@@ -27,6 +27,9 @@ static esp_status one_start(struct esp_grammar *g, uint32_t expr)
 static esp_status compile_regex(struct esp_grammar *g, const struct esp_grammar_spec *spec, struct esp_err *err)
 {
     uint32_t expr;
+    if (spec->n_bytes > 0 && memchr(spec->text, '\0', spec->n_bytes) != NULL) {
+        return esp_fail(err, ESP_EINVAL, "a regex must not hold a NUL; write \\x00 to match one");
+    }
     esp_status status = esp_regex_compile(&g->base, ESP_SPELL_RAW, false, spec->text, spec->n_bytes, &expr, err);
     return status == ESP_OK ? one_start(g, expr) : status;
 }

@@ -88,8 +88,9 @@ struct esp_gguf_string_iter esp_gguf_strings(const struct esp_gguf_kv *kv);
 bool esp_gguf_next_string(struct esp_gguf_string_iter *iter, struct esp_gguf_string *ret);
 
 /* The file as text for people, or as the JSON of `inspect --json` (full: long arrays whole). Always valid
- * UTF-8: other bytes become U+FFFD. */
+ * UTF-8: other bytes become U+FFFD. warnings: lines that the caller has to say about it, or "". */
 struct esp_buf;
-esp_status esp_gguf_describe(const struct esp_gguf *gguf, bool json, bool full, struct esp_buf *buf);
+esp_status esp_gguf_describe(const struct esp_gguf *gguf, const char *warnings, bool json, bool full,
+                             struct esp_buf *buf);
 
 #endif

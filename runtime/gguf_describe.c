@@ -148,7 +148,16 @@ static void put_split_json(struct printer *p, const struct esp_gguf *gguf)
     esp_buf_printf(p->buf, "{\"no\":%u,\"count\":%u,\"tensors\":%zu}", no, count, gguf->n_tensors);
 }
 
-static void describe_json(struct printer *p, const struct esp_gguf *gguf)
+/* One warning of the caller's lines; false after the last. */
+static bool next_line(const char **lines, struct esp_gguf_string *ret_line)
+{
+    size_t n = strcspn(*lines, "\n");
+    *ret_line = (struct esp_gguf_string){*lines, n};
+    *lines += n + ((*lines)[n] == '\n');
+    return n > 0;
+}
+
+static void describe_json(struct printer *p, const struct esp_gguf *gguf, const char *warnings)
 {
     esp_buf_printf(p->buf, "{\"version\":%u,\"alignment\":%u,\"kv\":{", esp_gguf_version(gguf),
                    esp_gguf_alignment(gguf));
@@ -174,10 +183,32 @@ static void describe_json(struct printer *p, const struct esp_gguf *gguf)
     }
     esp_buf_str(p->buf, "],\"split\":");
     put_split_json(p, gguf);
-    esp_buf_str(p->buf, "}\n");
+    esp_buf_str(p->buf, ",\"warnings\":[");
+    struct esp_gguf_string line;
+    for (const char *rest = warnings; next_line(&rest, &line);) {
+        esp_buf_str(p->buf, line.data == warnings ? "" : ",");
+        put_text(p, &line, SIZE_MAX, "\"");
+    }
+    esp_buf_str(p->buf, "]}\n");
 }
 
-static void describe_text(struct printer *p, const struct esp_gguf *gguf)
+static void put_warnings(struct printer *p, const char *warnings)
+{
+    struct esp_gguf_string line;
+    size_t n = 0;
+    for (const char *rest = warnings; next_line(&rest, &line); n++) {
+    }
+    if (n > 0) {
+        esp_buf_printf(p->buf, "\n%zu warning%s\n", n, n == 1 ? "" : "s");
+    }
+    for (const char *rest = warnings; next_line(&rest, &line);) {
+        esp_buf_str(p->buf, "  ");
+        put_text(p, &line, SIZE_MAX, "");
+        esp_buf_char(p->buf, '\n');
+    }
+}
+
+static void describe_text(struct printer *p, const struct esp_gguf *gguf, const char *warnings)
 {
     uint64_t n_bytes = 0;
     for (size_t idx = 0; idx < gguf->n_tensors; idx++) {
@@ -207,15 +238,17 @@ static void describe_text(struct printer *p, const struct esp_gguf *gguf)
         }
         esp_buf_char(p->buf, '\n');
     }
+    put_warnings(p, warnings);
 }
 
-esp_status esp_gguf_describe(const struct esp_gguf *gguf, bool json, bool full, struct esp_buf *buf)
+esp_status esp_gguf_describe(const struct esp_gguf *gguf, const char *warnings, bool json, bool full,
+                             struct esp_buf *buf)
 {
     struct printer p = {buf, json, full};
     if (json) {
-        describe_json(&p, gguf);
+        describe_json(&p, gguf, warnings);
     } else {
-        describe_text(&p, gguf);
+        describe_text(&p, gguf, warnings);
     }
     return buf->failed ? ESP_ENOMEM : ESP_OK;
 }

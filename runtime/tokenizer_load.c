@@ -312,10 +312,40 @@ static esp_status map_tokens(struct esp_tokenizer *tok, struct esp_err *err)
     return status == ESP_ENOMEM ? no_memory(err) : status;
 }
 
+/* Bytes of UTF-8 that no token spells; 0xC0, 0xC1 and those beyond 0xF4 are never in it. */
+static bool misses_byte(const struct esp_tokenizer *tok, unsigned byte)
+{
+    return tok->byte_token[byte] == ESP_TOKEN_NONE && byte <= 0xF4 && byte != 0xC0 && byte != 0xC1;
+}
+
+/* Says which, runs of them as a range. */
+static void warn_missing_bytes(struct esp_tokenizer *tok)
+{
+    unsigned n_missing = 0;
+    for (unsigned byte = 0; byte < 256; byte++) {
+        n_missing += misses_byte(tok, byte);
+    }
+    if (n_missing == 0 || tok->kind == ESP_TOKENIZER_WPM) {
+        return;
+    }
+    esp_buf_printf(&tok->warnings, "%u byte%s no token and %s lost from text:", n_missing,
+                   n_missing == 1 ? " has" : "s have", n_missing == 1 ? "is" : "are");
+    for (unsigned byte = 0, last; byte < 256; byte = last + 1) {
+        last = byte;
+        if (!misses_byte(tok, byte)) {
+            continue;
+        }
+        while (last < 255 && misses_byte(tok, last + 1)) {
+            last++;
+        }
+        esp_buf_printf(&tok->warnings, last == byte ? " %02X" : " %02X-%02X", byte, last);
+    }
+    esp_buf_char(&tok->warnings, '\n');
+}
+
 /* The token of each single byte: <0xXX> of SPM, the stand-in character of byte-level BPE. */
 static void map_bytes(struct esp_tokenizer *tok)
 {
-    unsigned n_missing = 0;
     for (unsigned byte = 0; byte < 256; byte++) {
         tok->byte_token[byte] = ESP_TOKEN_NONE;
     }
@@ -326,12 +356,7 @@ static void map_bytes(struct esp_tokenizer *tok)
             tok->byte_token[(uint8_t)tok->bytes[tok->bytes_at[id]]] = id;
         }
     }
-    for (unsigned byte = 0; byte <= 0xF4; byte++) { /* 0xC0, 0xC1 and beyond 0xF4: never in UTF-8 */
-        n_missing += tok->byte_token[byte] == ESP_TOKEN_NONE && byte != 0xC0 && byte != 0xC1;
-    }
-    if (n_missing > 0 && tok->kind != ESP_TOKENIZER_WPM) {
-        esp_buf_printf(&tok->warnings, "%u bytes have no token: text that needs them loses them\n", n_missing);
-    }
+    warn_missing_bytes(tok);
 }
 
 esp_status esp_tokenizer_load(struct esp_tokenizer *tok, const struct esp_gguf *gguf, struct esp_err *err)

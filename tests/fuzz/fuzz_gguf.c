@@ -98,7 +98,7 @@ static void use(const struct esp_gguf *gguf)
     struct esp_err err = {0};
     struct esp_hparams hp;
     esp_buf_init(&text, ESP_TAG_MISC, 1 << 22);
-    esp_status status = esp_gguf_describe(gguf, sum % 2 == 0, sum % 3 == 0, &text);
+    esp_status status = esp_gguf_describe(gguf, "", sum % 2 == 0, sum % 3 == 0, &text);
     CHECK(status != ESP_OK || esp_utf8_valid(text.data, text.n) == text.n, "description is not UTF-8");
     esp_buf_finish(&text);
     status = esp_hparams_read(gguf, &hp, &err);

@@ -140,7 +140,7 @@ static void test_describe(void)
     for (int full = 0; full < 2; full++) {
         struct esp_buf text;
         esp_buf_init(&text, ESP_TAG_MISC, 1 << 20);
-        CHECK(esp_gguf_describe(g, true, full == 1, &text) == ESP_OK);
+        CHECK(esp_gguf_describe(g, "odd\xff\nlast\n", true, full == 1, &text) == ESP_OK);
         char *big = strstr(text.data, "\"big\":18446744073709551615,\"nan\":\"NaN\",\"tenth\":0.1,\"zero\":-0.0");
         REQUIRE(big != NULL, "%s", text.data);
         memset(big + 6, ' ', 19); /* the reader of this test takes 63 bits only */
@@ -155,13 +155,16 @@ static void test_describe(void)
         json_t *tensor = json_array_get(json_object_get(root, "tensors"), 0);
         CHECK(json_integer_value(json_object_get(tensor, "bytes")) == 16, "%s", text.data);
         CHECK(json_is_null(json_object_get(root, "split")));
+        const json_t *warnings = json_object_get(root, "warnings");
+        CHECK(json_array_size(warnings) == 2 && strcmp(json_string_value(json_array_get(warnings, 1)), "last") == 0);
         json_decref(root);
         esp_buf_clear(&text);
-        CHECK(esp_gguf_describe(g, false, full == 1, &text) == ESP_OK);
+        CHECK(esp_gguf_describe(g, "odd\xff\nlast\n", false, full == 1, &text) == ESP_OK);
         CHECK(esp_utf8_valid(text.data, text.n) == text.n && strchr(text.data, '\x01') == NULL);
+        CHECK(strstr(text.data, "\n2 warnings\n  odd\xef\xbf\xbd\n  last\n") != NULL, "%s", text.data);
         esp_buf_finish(&text);
         esp_buf_init(&text, ESP_TAG_MISC, 40);
-        CHECK(esp_gguf_describe(g, true, false, &text) == ESP_ENOMEM);
+        CHECK(esp_gguf_describe(g, "odd\xff\nlast\n", true, false, &text) == ESP_ENOMEM);
         esp_buf_finish(&text);
     }
     esp_gguf_close(g);
