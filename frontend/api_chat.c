@@ -75,7 +75,7 @@ static void write_whole(const struct esp_choice *choice, struct esp_buf *buf)
     write_logprobs(choice, buf);
 }
 
-const struct esp_gen_api esp_gen_api_chat = {
+static const struct esp_gen_api api_chat = {
     .id_prefix = "chatcmpl-",
     .whole_object = "chat.completion",
     .chunk_object = "chat.completion.chunk",
@@ -92,7 +92,7 @@ void esp_api_chat(struct esp_exchange *exchange)
     if (request == NULL) {
         return;
     }
-    struct esp_generation *gen = esp_generation_create(exchange, &esp_gen_api_chat, request, ESP_API_CHAT);
+    struct esp_generation *gen = esp_generation_create(exchange, &api_chat, request, ESP_API_CHAT);
     if (gen != NULL) {
         struct esp_err err = {0};
         struct esp_prompt prompt;

@@ -105,7 +105,7 @@ static void write_last(const struct esp_choice *choice, struct esp_buf *buf)
     }
 }
 
-const struct esp_gen_api esp_gen_api_completions = {
+static const struct esp_gen_api api_completions = {
     .id_prefix = "cmpl-",
     .whole_object = "text_completion",
     .chunk_object = "text_completion",
@@ -228,7 +228,7 @@ void esp_api_completions(struct esp_exchange *exchange)
     }
     struct esp_err err = {0};
     struct esp_generation *gen =
-        esp_generation_create(exchange, &esp_gen_api_completions, request, ESP_API_COMPLETIONS);
+        esp_generation_create(exchange, &api_completions, request, ESP_API_COMPLETIONS);
     esp_status status = ESP_OK;
     if (gen != NULL) {
         status = add_prompts(gen, esp_exchange_chat(exchange), json_object_get(request, "prompt"), &err);

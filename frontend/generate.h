@@ -65,7 +65,6 @@ struct esp_gen_api {
     void (*last)(const struct esp_choice *choice, struct esp_buf *buf);  /* like piece; text may be empty */
     void (*whole)(const struct esp_choice *choice, struct esp_buf *buf);
 };
-extern const struct esp_gen_api esp_gen_api_chat, esp_gen_api_completions;
 
 struct esp_generation {
     struct esp_exchange *exchange; /* the owner */

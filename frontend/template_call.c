@@ -149,8 +149,8 @@ bool esp_tpl_invoke(struct tpl_run *run, const struct tpl_builtin *builtin, cons
            builtin->run(run, &call, ret);
 }
 
-bool esp_tpl_call(struct tpl_run *run, const struct tpl_value *callee, const struct tpl_args *args,
-                  struct tpl_value *ret)
+static bool call(struct tpl_run *run, const struct tpl_value *callee, const struct tpl_args *args,
+                 struct tpl_value *ret)
 {
     switch (callee->kind) {
     case TPL_METHOD: return esp_tpl_invoke(run, callee->method->function, &callee->method->self, args, ret);
@@ -176,7 +176,7 @@ bool esp_tpl_eval_call(struct tpl_run *run, const struct tpl_node *node, struct 
         return false;
     }
     run->line = node->line;
-    return esp_tpl_call(run, &callee, &args, ret);
+    return call(run, &callee, &args, ret);
 }
 
 bool esp_tpl_eval_call_with(struct tpl_run *run, const struct tpl_node *node, const struct tpl_value *caller,
@@ -197,7 +197,7 @@ bool esp_tpl_eval_call_with(struct tpl_run *run, const struct tpl_node *node, co
     kw[args.n_kw++] = (struct tpl_kwarg){run->tmpl->symbols[TPL_SYM_CALLER], *caller};
     args.kw = kw;
     run->line = node->line;
-    return esp_tpl_call(run, &callee, &args, ret);
+    return call(run, &callee, &args, ret);
 }
 
 static bool apply(struct tpl_run *run, const struct tpl_node *node, const struct tpl_value *target,

@@ -302,7 +302,6 @@ struct tpl_node *esp_tpl_unexpected(struct tpl_parser *parser, const char *wante
 struct tpl_node *esp_tpl_parse_tuple(struct tpl_parser *parser, bool with_cond, bool ends_at_recursive);
 struct tpl_node *esp_tpl_parse_expr(struct tpl_parser *parser);
 struct tpl_node *esp_tpl_parse_unary(struct tpl_parser *parser);
-struct tpl_node *esp_tpl_parse_target(struct tpl_parser *parser, bool with_namespace);
 /* A chain of filters on the text of a block: begins at a filter's name. */
 struct tpl_node *esp_tpl_parse_filters(struct tpl_parser *parser);
 /* Appends to a list held by its first node. */
@@ -458,8 +457,6 @@ bool esp_tpl_eval_call_with(struct tpl_run *run, const struct tpl_node *node, co
                             struct tpl_value *ret);
 bool esp_tpl_eval_filter(struct tpl_run *run, const struct tpl_node *node, struct tpl_value *ret);
 bool esp_tpl_eval_test(struct tpl_run *run, const struct tpl_node *node, struct tpl_value *ret);
-bool esp_tpl_call(struct tpl_run *run, const struct tpl_value *callee, const struct tpl_args *args,
-                  struct tpl_value *ret);
 bool esp_tpl_invoke(struct tpl_run *run, const struct tpl_builtin *builtin, const struct tpl_value *self,
                     const struct tpl_args *args, struct tpl_value *ret);
 /* The filters of a FILTER chain on a text (set and filter blocks). */

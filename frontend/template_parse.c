@@ -10,13 +10,15 @@
 
 /* ---- Targets of assignments -------------------------------------------------------------------- */
 
+static struct tpl_node *parse_target(struct tpl_parser *parser, bool with_namespace);
+
 static struct tpl_node *parse_one_target(struct tpl_parser *parser, bool with_namespace)
 {
     if (esp_tpl_skip_op(parser, "(")) {
         if (++parser->depth > 50) {
             return esp_tpl_syntax(parser, "targets are nested too deeply");
         }
-        struct tpl_node *inner = esp_tpl_parse_target(parser, false);
+        struct tpl_node *inner = parse_target(parser, false);
         parser->depth--;
         return inner != NULL && esp_tpl_expect_op(parser, ")") ? inner : NULL;
     }
@@ -50,7 +52,7 @@ static struct tpl_node *parse_one_target(struct tpl_parser *parser, bool with_na
     return attr;
 }
 
-struct tpl_node *esp_tpl_parse_target(struct tpl_parser *parser, bool with_namespace)
+static struct tpl_node *parse_target(struct tpl_parser *parser, bool with_namespace)
 {
     struct tpl_node *first = NULL, *last = NULL;
     bool is_tuple = false;
@@ -140,7 +142,7 @@ static struct tpl_node *parse_for(struct tpl_parser *parser)
 {
     static const char *const ends[] = {"else", "endfor", NULL};
     static const char *const last_ends[] = {"endfor", NULL};
-    struct tpl_node *target = esp_tpl_parse_target(parser, false), *condition = NULL, *body = NULL, *otherwise = NULL;
+    struct tpl_node *target = parse_target(parser, false), *condition = NULL, *body = NULL, *otherwise = NULL;
     if (target == NULL) {
         return NULL;
     }
@@ -181,7 +183,7 @@ static struct tpl_node *parse_for(struct tpl_parser *parser)
 
 static struct tpl_node *parse_set(struct tpl_parser *parser)
 {
-    struct tpl_node *target = esp_tpl_parse_target(parser, true), *value = NULL, *body = NULL;
+    struct tpl_node *target = parse_target(parser, true), *value = NULL, *body = NULL;
     if (target == NULL) {
         return NULL;
     }

@@ -38,7 +38,7 @@ static esp_status take_slot(struct esp_engine *engine, struct esp_job *job, stru
     return status;
 }
 
-void esp_engine_free_slot(struct esp_engine *engine, struct esp_job *job)
+static void free_slot(struct esp_engine *engine, struct esp_job *job)
 {
     struct esp_slot *slot = &engine->slots[(uint32_t)job->id];
     pthread_mutex_lock(&engine->slots_lock);
@@ -99,7 +99,7 @@ bool esp_poll(esp_engine *engine, int64_t timeout_ns, struct esp_event *ret_even
         return false;
     }
     if (job != NULL) {
-        esp_engine_free_slot(engine, job);
+        free_slot(engine, job);
     }
     if (room) {
         esp_inbox_ring(&engine->inbox);

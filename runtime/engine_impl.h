@@ -76,7 +76,6 @@ struct esp_engine {
 /* engine.c */
 void esp_engine_end_seq(struct esp_engine *engine, struct esp_seq *seq, enum esp_finish finish, const char *error);
 void esp_engine_publish_stats(struct esp_engine *engine);
-void esp_engine_free_slot(struct esp_engine *engine, struct esp_job *job);
 /* sampling.c: masks, draws and what a drawn token means. */
 esp_status esp_engine_sample(struct esp_engine *engine, const float *logits);
 /* control.c */

@@ -4,19 +4,15 @@
 #include "runtime/events.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <string.h>
-#include <time.h>
+
+#include "runtime/base/cond.h"
 
 esp_status esp_events_init(struct esp_events *events)
 {
     memset(events, 0, sizeof *events);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&events->lock, NULL);
-    pthread_cond_init(&events->some, &attr);
-    pthread_condattr_destroy(&attr);
+    esp_cond_init(&events->some);
     events->ready = true;
     return ESP_OK;
 }
@@ -80,27 +76,6 @@ void esp_events_push_done(struct esp_events *events, struct esp_seq *seq)
     pthread_mutex_unlock(&events->lock);
 }
 
-static void wait_for_event(struct esp_events *events, int64_t timeout_ns)
-{
-    struct timespec until = {0};
-    if (timeout_ns > 0) {
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += timeout_ns / 1000000000;
-        until.tv_nsec += timeout_ns % 1000000000;
-        if (until.tv_nsec >= 1000000000) {
-            until.tv_nsec -= 1000000000;
-            until.tv_sec++;
-        }
-    }
-    while (timeout_ns != 0 && events->head == NULL && !events->woken) {
-        if (timeout_ns < 0) {
-            pthread_cond_wait(&events->some, &events->lock);
-        } else if (pthread_cond_timedwait(&events->some, &events->lock, &until) == ETIMEDOUT) {
-            return;
-        }
-    }
-}
-
 static void fill_token(struct esp_outbox *box, struct esp_event *event)
 {
     const uint8_t *at = box->ring + (size_t)box->head * box->stride;
@@ -130,8 +105,10 @@ static void fill_done(const struct esp_seq *seq, struct esp_event *event)
 bool esp_events_take(struct esp_events *events, int64_t timeout_ns, struct esp_event *ret_event, bool *ret_room,
                      struct esp_job **ret_job)
 {
+    int64_t until_ns = esp_cond_until(timeout_ns);
     pthread_mutex_lock(&events->lock);
-    wait_for_event(events, timeout_ns);
+    while (events->head == NULL && !events->woken && esp_cond_wait(&events->some, &events->lock, until_ns)) {
+    }
     struct esp_seq *seq = events->head;
     if (events->woken || seq == NULL) {
         events->woken = false;

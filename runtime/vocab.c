@@ -10,6 +10,7 @@
 
 #include "runtime/base/arena.h"
 #include "runtime/base/log.h"
+#include "runtime/tokenizer.h"
 
 #define META_BYTES_MAX ((size_t)64 << 20)
 #define IDS_BYTES_MAX ((size_t)1 << 30)
@@ -124,11 +125,6 @@ void esp_vocab_close(esp_vocab *vocab)
     esp_tokenizer_destroy(vocab->tokenizer);
     esp_arena_finish(&vocab->arena);
     esp_free(vocab);
-}
-
-const struct esp_tokenizer *esp_vocab_tokenizer(const esp_vocab *vocab)
-{
-    return vocab->tokenizer;
 }
 
 uint32_t esp_vocab_n_tokens(const esp_vocab *vocab)

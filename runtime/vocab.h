@@ -9,11 +9,9 @@
 #include "grammar/grammar.h"
 #include "runtime/espalier.h"
 #include "runtime/gguf.h"
-#include "runtime/tokenizer.h"
 
 /* Copies what it needs: the file may be closed afterwards. */
 esp_status esp_vocab_from_gguf(const struct esp_gguf *gguf, esp_vocab **ret_vocab, struct esp_err *err);
-const struct esp_tokenizer *esp_vocab_tokenizer(const esp_vocab *vocab);
 /* Built by the first caller, then shared; borrowed until the vocabulary is closed. */
 esp_status esp_vocab_trie(const esp_vocab *vocab, const struct esp_trie **ret_trie, struct esp_err *err);
 

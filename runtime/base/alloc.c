@@ -147,13 +147,6 @@ uint64_t esp_alloc_live(void)
     return atomic_load(&n_live);
 }
 
-const char *esp_tag_name(enum esp_tag tag)
-{
-    static const char *const names[ESP_TAG_COUNT] = {"misc",    "weights", "kv",     "activations", "tree",
-                                                     "grammar", "vocab",   "engine", "http"};
-    return names[tag];
-}
-
 bool esp_alloc_fail_at(uint64_t n)
 {
     bool fired = atomic_exchange(&fail_fired, false);

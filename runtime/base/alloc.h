@@ -41,7 +41,6 @@ void esp_pages_unmap(enum esp_tag tag, void *ptr, size_t bytes); /* NULL is fine
 size_t esp_alloc_bytes(enum esp_tag tag); /* live bytes */
 uint64_t esp_alloc_calls(void);           /* allocations so far, all tags */
 uint64_t esp_alloc_live(void);            /* blocks not yet freed */
-const char *esp_tag_name(enum esp_tag tag);
 
 /* The n-th allocation from now fails (1 = the next one), once; 0 disarms. Returns whether the
  * previous setting had fired. */

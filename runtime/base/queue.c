@@ -1,11 +1,10 @@
 /* Mutex and condition variable around a ring. */
 #include "runtime/base/queue.h"
 
-#include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/cond.h"
 
 esp_status esp_queue_init(struct esp_queue *queue, size_t item_bytes, size_t cap)
 {
@@ -16,12 +15,8 @@ esp_status esp_queue_init(struct esp_queue *queue, size_t item_bytes, size_t cap
     }
     queue->item_bytes = item_bytes;
     queue->cap = cap;
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&queue->lock, NULL);
-    pthread_cond_init(&queue->some, &attr);
-    pthread_condattr_destroy(&attr);
+    esp_cond_init(&queue->some);
     queue->ready = true;
     return ESP_OK;
 }
@@ -54,34 +49,11 @@ esp_status esp_queue_push(struct esp_queue *queue, const void *item)
     return status;
 }
 
-static void wait_for_item(struct esp_queue *queue, int64_t timeout_ns)
-{
-    if (timeout_ns < 0) {
-        while (queue->n == 0 && !queue->closed) {
-            pthread_cond_wait(&queue->some, &queue->lock);
-        }
-        return;
-    }
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += timeout_ns / 1000000000;
-    until.tv_nsec += timeout_ns % 1000000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
-    while (queue->n == 0 && !queue->closed) {
-        if (pthread_cond_timedwait(&queue->some, &queue->lock, &until) == ETIMEDOUT) {
-            return;
-        }
-    }
-}
-
 bool esp_queue_pop(struct esp_queue *queue, int64_t timeout_ns, void *ret_item)
 {
+    int64_t until_ns = esp_cond_until(timeout_ns);
     pthread_mutex_lock(&queue->lock);
-    if (queue->n == 0 && timeout_ns != 0) {
-        wait_for_item(queue, timeout_ns);
+    while (queue->n == 0 && !queue->closed && esp_cond_wait(&queue->some, &queue->lock, until_ns)) {
     }
     bool got = queue->n > 0;
     if (got) {
@@ -91,14 +63,6 @@ bool esp_queue_pop(struct esp_queue *queue, int64_t timeout_ns, void *ret_item)
     }
     pthread_mutex_unlock(&queue->lock);
     return got;
-}
-
-size_t esp_queue_count(struct esp_queue *queue)
-{
-    pthread_mutex_lock(&queue->lock);
-    size_t n = queue->n;
-    pthread_mutex_unlock(&queue->lock);
-    return n;
 }
 
 void esp_queue_close(struct esp_queue *queue)

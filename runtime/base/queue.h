@@ -27,7 +27,6 @@ void esp_queue_finish(struct esp_queue *queue); /* zeroed is fine; no thread may
 esp_status esp_queue_push(struct esp_queue *queue, const void *item);
 /* Waits up to timeout_ns (0 = do not wait, negative = for ever). False: nothing came. */
 bool esp_queue_pop(struct esp_queue *queue, int64_t timeout_ns, void *ret_item);
-size_t esp_queue_count(struct esp_queue *queue);
 void esp_queue_close(struct esp_queue *queue);
 
 #endif

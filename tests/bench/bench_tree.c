@@ -7,6 +7,7 @@
  * pages one after the other (eviction). Times are medians of `repeats` runs, in nanoseconds.
  */
 #include "radix/tree.h"
+#include "runtime/base/clock.h"
 #include "tests/esptest.h"
 
 enum { P = ESP_TREE_PAGE_TOKENS, LONG_PAGES = 3125, TICKET_PAGES = 8, POLICY_PAGES = 256, REPEATS_MAX = 1001 };
@@ -21,9 +22,8 @@ static struct {
 
 static int64_t now_ns(void)
 {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+    struct esp_clock clock = esp_clock_monotonic();
+    return esp_clock_now(&clock);
 }
 
 static int by_time(const void *left, const void *right)
@@ -58,7 +58,8 @@ static struct esp_node_id enter(struct esp_node_id parent, uint32_t from, uint32
         struct esp_page_id page;
         bool existed;
         if (esp_tree_alloc(b.tree, 1, &page) != ESP_OK ||
-            esp_tree_insert(b.tree, b.ns, parent, b.tokens + (size_t)idx * P, page, ESP_PAGE_CACHED, &parent, &existed) != ESP_OK) {
+            esp_tree_insert(b.tree, b.ns, parent, b.tokens + (size_t)idx * P, page, ESP_PAGE_CACHED, &parent,
+                            &existed) != ESP_OK) {
             printf("{\"error\":\"the pool is too small\"}\n");
             exit(1);
         }

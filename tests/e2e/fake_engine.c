@@ -8,11 +8,11 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/cond.h"
 #include "tests/e2e/fake_engine.h"
 
 #define REQUESTS_MAX 4096u
@@ -53,9 +53,8 @@ struct esp_engine {
 
 static int64_t now_ns(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    struct esp_clock clock = esp_clock_monotonic();
+    return esp_clock_now(&clock);
 }
 
 static void push(struct esp_engine *engine, const struct esp_event *event)
@@ -186,11 +185,8 @@ static void *run(void *ctx)
     pthread_mutex_lock(&engine->lock);
     while (!engine->closing) {
         int64_t now = now_ns(), next = step(engine, now);
-        if (next < 0) {
-            pthread_cond_wait(&engine->work, &engine->lock);
-        } else if (next > now) {
-            struct timespec until = {next / 1000000000, next % 1000000000};
-            pthread_cond_timedwait(&engine->work, &engine->lock, &until);
+        if (next < 0 || next > now) {
+            esp_cond_wait(&engine->work, &engine->lock, next);
         } else {
             pthread_mutex_unlock(&engine->lock); /* let others in between two steps */
             pthread_mutex_lock(&engine->lock);
@@ -206,11 +202,8 @@ esp_status esp_engine_open(const struct esp_config *config, esp_engine **ret_eng
     engine->path = config->model_path;
     pthread_mutex_init(&engine->vocab.lock, NULL);
     pthread_mutex_init(&engine->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&engine->some, &attr);
-    pthread_cond_init(&engine->work, &attr);
+    esp_cond_init(&engine->some);
+    esp_cond_init(&engine->work);
     if (!fake_script_read(engine->path, &engine->vocab, &engine->config, err)) {
         esp_free(engine);
         return ESP_EINVAL;
@@ -355,13 +348,9 @@ void esp_cancel(esp_engine *engine, esp_request_id id)
 
 bool esp_poll(esp_engine *engine, int64_t timeout_ns, struct esp_event *ret_event)
 {
-    int64_t until = now_ns() + timeout_ns;
-    struct timespec ts = {until / 1000000000, until % 1000000000};
+    int64_t until_ns = esp_cond_until(timeout_ns);
     pthread_mutex_lock(&engine->lock);
-    int rc = 0;
-    while (engine->n_events == 0 && !engine->woken && rc == 0) {
-        rc = timeout_ns < 0 ? pthread_cond_wait(&engine->some, &engine->lock)
-                            : pthread_cond_timedwait(&engine->some, &engine->lock, &ts);
+    while (engine->n_events == 0 && !engine->woken && esp_cond_wait(&engine->some, &engine->lock, until_ns)) {
     }
     engine->woken = false;
     bool got = engine->n_events > 0;

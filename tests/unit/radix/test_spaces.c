@@ -88,7 +88,8 @@ static void test_idle_slots_are_recycled(void)
     uint32_t tokens[KIT_P] = {0};
     bool existed;
     CHECK(esp_tree_alloc(tree, 1, &page) == ESP_OK, "alloc");
-    CHECK(esp_tree_insert(tree, idle, ESP_NODE_NONE, tokens, page, ESP_PAGE_CACHED, &node, &existed) == ESP_ESTATE, "nor enters");
+    status = esp_tree_insert(tree, idle, ESP_NODE_NONE, tokens, page, ESP_PAGE_CACHED, &node, &existed);
+    CHECK(status == ESP_ESTATE, "nor enters");
     CHECK(node.v == ESP_NODE_NONE.v && kit_pages(tree, ESP_PAGE_PRIVATE) == 1, "the page stays private");
     esp_tree_free_private(tree, &page, 1);
     kit_sound(tree);

@@ -15,7 +15,8 @@ static void test_match_needs_the_whole_prefix(void)
     uint32_t tokens[3 * KIT_P];
     kit_text("abc", tokens);
     esp_tree_match(tree, ns, tokens, 3 * KIT_P - 1, &match);
-    CHECK(match.n_pages == 2 && match.n_copy_tokens == KIT_P - 1 && match.copy_page.v == esp_tree_node_page(tree, last).v,
+    CHECK(match.n_pages == 2 && match.n_copy_tokens == KIT_P - 1 &&
+              match.copy_page.v == esp_tree_node_page(tree, last).v,
           "one token is left to compute: %u pages and %u tokens", match.n_pages, match.n_copy_tokens);
     esp_tree_match(tree, ns, NULL, 0, &match);
     CHECK(match.n_pages == 0 && match.n_copy_tokens == 0, "an empty prompt finds nothing");
@@ -259,7 +260,8 @@ static void test_duplicate_insert(void)
     struct esp_node_id again;
     bool existed = false;
     CHECK(esp_tree_alloc(tree, 1, &page) == ESP_OK, "alloc");
-    CHECK(esp_tree_insert(tree, ns, ESP_NODE_NONE, tokens, page, ESP_PAGE_CACHED, &again, &existed) == ESP_OK, "insert");
+    esp_status status = esp_tree_insert(tree, ns, ESP_NODE_NONE, tokens, page, ESP_PAGE_CACHED, &again, &existed);
+    CHECK(status == ESP_OK, "insert %d", status);
     CHECK(existed && again.v == first.v && esp_tree_node_page(tree, again).v != page.v, "the first one stays");
     CHECK(kit_pages(tree, ESP_PAGE_PRIVATE) == 1, "the second page stays the caller's");
     esp_tree_free_private(tree, &page, 1);
