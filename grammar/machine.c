@@ -322,7 +322,7 @@ uint32_t esp_conf_step(struct esp_store *s, uint32_t conf, unsigned byte)
     }
     uint32_t *next = s->confs[conf].next;
     if (next == NULL) {
-        next = esp_arena_alloc(&s->arena, 256, sizeof *next);
+        next = esp_arena_alloc(&s->arena, 256 + 8, sizeof *next);
         if (next == NULL) {
             esp_exprs_fail(&s->x, ESP_ENOMEM);
             return ESP_CONF_DEAD;
@@ -337,6 +337,45 @@ uint32_t esp_conf_step(struct esp_store *s, uint32_t conf, unsigned byte)
         next[byte] = esp_conf_step_once(s, conf, byte);
     }
     return next[byte];
+}
+
+/* Do all threads go the same way on both bytes? Rows are there. */
+static bool same_step(const struct esp_store *s, const struct esp_conf *conf, unsigned a, unsigned b)
+{
+    for (uint32_t idx = 0; idx < conf->n; idx++) {
+        const struct esp_expr *e = &s->x.exprs[s->threads[conf->at + idx].expr];
+        if (e->row == 0 || s->x.rows[e->row]->next[a] != s->x.rows[e->row]->next[b]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+struct esp_byteset esp_conf_alive(struct esp_store *s, uint32_t conf)
+{
+    struct esp_byteset alive = {{0}};
+    if (conf == ESP_CONF_DEAD) {
+        return alive;
+    }
+    esp_conf_step(s, conf, 0); /* makes the table */
+    uint32_t *next = s->confs[conf].next;
+    if (next == NULL || s->x.failed != ESP_OK) {
+        return alive;
+    }
+    if (!s->confs[conf].filled) {
+        for (unsigned byte = 0; byte < 256; byte++) {
+            if (byte > 0 && same_step(s, &s->confs[conf], byte - 1, byte)) {
+                next[byte] = next[byte - 1];
+            }
+            if (esp_conf_step(s, conf, byte) != ESP_CONF_DEAD) {
+                esp_byteset_add(&alive, byte, byte);
+            }
+        }
+        memcpy(next + 256, alive.w, sizeof alive.w);
+        s->confs[conf].filled = s->x.failed == ESP_OK;
+    }
+    memcpy(alive.w, next + 256, sizeof alive.w);
+    return alive;
 }
 
 uint32_t esp_conf_run(struct esp_store *s, uint32_t conf, const uint8_t *bytes, uint32_t n_bytes)

@@ -34,12 +34,13 @@ struct esp_thread {
 };
 struct esp_conf {
     uint32_t at, n;   /* threads[at … at + n) */
-    uint32_t *next;   /* [256] or NULL; ESP_CONF_UNKNOWN = not yet asked */
+    uint32_t *next;   /* [256] or NULL; ESP_CONF_UNKNOWN = not yet asked; then its 8 words of alive bytes */
     uint32_t mask;    /* index into masks, 0 = none */
     uint32_t clamped; /* what masks see of it, ESP_CONF_UNKNOWN = not yet asked */
     uint8_t complete; /* the text may end here */
     uint8_t live;     /* can tokens finish it? enum in mask.c */
     uint8_t closed;   /* 0 not asked, 1 safe characters lead back here, 2 they do not */
+    bool filled;      /* all of next is known, and the alive bytes */
 };
 
 struct esp_mask {
@@ -83,6 +84,8 @@ bool esp_store_full(const struct esp_store *store);
 /* All below: under the lock; results mean nothing once store->x.failed is set. */
 uint32_t esp_conf_start(struct esp_store *store, uint32_t node);
 uint32_t esp_conf_step(struct esp_store *store, uint32_t conf, unsigned byte);
+/* The bytes that may come next. Fills the whole table of steps. */
+struct esp_byteset esp_conf_alive(struct esp_store *store, uint32_t conf);
 /* The same without remembering the step. */
 uint32_t esp_conf_step_once(struct esp_store *store, uint32_t conf, unsigned byte);
 uint32_t esp_conf_run(struct esp_store *store, uint32_t conf, const uint8_t *bytes, uint32_t n_bytes);

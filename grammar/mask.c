@@ -2,7 +2,8 @@
  *
  *   1. the mask of an equal configuration (counters cut down to what a token can see)
  *   2. inside a string: the ready-made slice of safe tokens, and a walk of the few other tokens
- *   3. a walk of the whole trie; a subtree of safe characters is taken whole when they lead back
+ *   3. inside a counted or repeated class: the slice of that class, and a walk of the tokens that leave it
+ *   4. a walk of the whole trie; a subtree of safe characters is taken whole when they lead back
  *
  * Masks live in one list, least recently used last, under ESP_MASKS_BYTES_MAX; a pinned one stays.
  * Where the vocabulary lacks single bytes, a token also has to lead to where tokens can finish.
@@ -14,6 +15,7 @@
 
 #include "grammar/live.h"
 #include "grammar/vec.h"
+#include "grammar/zone.h"
 
 enum { LIVE_UNKNOWN, LIVE_YES, LIVE_NO, LIVE_VISITED };
 #define LIVE_SEARCH_MAX 4000u /* configurations looked at before a state counts as live */
@@ -39,8 +41,44 @@ static void walk(struct esp_store *s, const struct esp_tree *tree, uint32_t conf
             at = node->next;
             continue;
         }
-        if (node->safe_below && node->next > at + 1 && esp_conf_closed(s, now)) {
+        if ((node->flags & ESP_TREE_SAFE) && node->next > at + 1 && esp_conf_closed(s, now)) {
             fill(mask, tree, node->tokens, tree->nodes[node->next].tokens);
+            at = node->next;
+            continue;
+        }
+        if (tree->nodes[at + 1].tokens > node->tokens) {
+            fill(mask, tree, node->tokens, tree->nodes[at + 1].tokens);
+        }
+        s->stack[node->depth + 1] = now;
+        at++;
+    }
+}
+
+/* The same inside a zone: tokens of its class alone are not looked at, they are set already. */
+static void walk_zone(struct esp_store *s, const struct esp_zone *zone, uint32_t conf, uint64_t *mask)
+{
+    const struct esp_tree *tree = &s->trie->all;
+    const uint64_t *in = zone->class.ascii, *out = zone->out.ascii;
+    unsigned leaves = (zone->class.utf8 ? ESP_TREE_BROKEN : 0) | (zone->out.utf8 ? ESP_TREE_HIGH : 0);
+    uint32_t run = 0; /* so many bytes of the path are of the class */
+    s->stack[0] = conf;
+    for (uint32_t at = 0; at < tree->n;) {
+        const struct esp_tree_node *node = &tree->nodes[at];
+        const uint64_t *below = tree->below[at].ascii;
+        unsigned byte = node->byte;
+        run = node->depth < run ? node->depth : run;
+        if (run == node->depth && (byte < 0x80 ? in[byte >> 6] >> (byte & 63) & 1 : zone->class.utf8)) {
+            run++;
+            if (((below[0] & out[0]) | (below[1] & out[1])) == 0 && (node->flags & leaves) == 0) {
+                at = node->next;
+                continue;
+            }
+        }
+        uint32_t now = esp_conf_step(s, s->stack[node->depth], byte);
+        if (now == ESP_CONF_DEAD) {
+            if (s->x.failed != ESP_OK) {
+                return;
+            }
             at = node->next;
             continue;
         }
@@ -68,6 +106,24 @@ static uint32_t safe_run(struct esp_exprs *x, uint32_t id)
     return 0;
 }
 
+/* False when the state has no zone, and the mask is still empty. */
+static bool build_zone(struct esp_store *s, uint32_t conf, uint64_t *mask)
+{
+    struct esp_zone zone;
+    if (!esp_zone_find(s, conf, &zone)) {
+        return false;
+    }
+    if (esp_slices_take(s->trie, &zone.class, zone.n_chars, mask) != ESP_OK) {
+        esp_exprs_fail(&s->x, ESP_ENOMEM);
+        return true;
+    }
+    walk_zone(s, &zone, conf, mask);
+    if (zone.capped) {
+        walk(s, &s->trie->longs, conf, mask);
+    }
+    return true;
+}
+
 static void build(struct esp_store *s, uint32_t conf, uint64_t *mask)
 {
     const struct esp_trie *trie = s->trie;
@@ -81,7 +137,7 @@ static void build(struct esp_store *s, uint32_t conf, uint64_t *mask)
         uint32_t slice = run < trie->n_slices ? run : trie->n_slices;
         memcpy(mask, trie->slices + slice * words, words * sizeof *mask);
         walk(s, &trie->rest, esp_conf_clamp(s, conf, trie->rest.depth_max), mask);
-    } else {
+    } else if (!build_zone(s, conf, mask)) {
         walk(s, &trie->all, conf, mask);
     }
     if (s->confs[conf].complete) {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "grammar/slices.h"
 #include "grammar/vec.h"
 #include "runtime/base/utf8.h"
 
@@ -61,7 +62,7 @@ static uint32_t safe_chars(const uint8_t *bytes, uint32_t n)
 
 struct builder {
     struct esp_tree *tree;
-    uint32_t nodes_cap;
+    uint32_t nodes_cap, below_cap;
     uint32_t *path; /* node index at each depth */
     uint32_t n_path;
 };
@@ -81,7 +82,7 @@ static void mark_unsafe(struct builder *b, const struct item *item)
     while (end > 0) {
         uint32_t used = safe_char_before(item->bytes, end);
         for (at = end - (used > 0 ? used : 1); at + 1 < end; at++) {
-            b->tree->nodes[b->path[at]].safe_below = false; /* inside a character */
+            b->tree->nodes[b->path[at]].flags &= (uint8_t)~ESP_TREE_SAFE; /* inside a character */
         }
         if (used == 0) {
             break;
@@ -90,7 +91,25 @@ static void mark_unsafe(struct builder *b, const struct item *item)
     }
     /* path[k] is the node after k + 1 bytes: its rest begins at k + 1, unsafe up to the last unsafe byte. */
     for (at = 0; at + 1 < end; at++) {
-        b->tree->nodes[b->path[at]].safe_below = false;
+        b->tree->nodes[b->path[at]].flags &= (uint8_t)~ESP_TREE_SAFE;
+    }
+}
+
+/* Tells each node of the path what follows it in this token. */
+static void mark_below(struct builder *b, const struct item *item)
+{
+    struct esp_tree_below after = {{0}};
+    uint8_t flags = esp_utf8_valid((const char *)item->bytes, item->n) == item->n ? 0 : ESP_TREE_BROKEN;
+    for (uint32_t at = item->n; at-- > 0;) {
+        struct esp_tree_below *below = &b->tree->below[b->path[at]];
+        below->ascii[0] |= after.ascii[0];
+        below->ascii[1] |= after.ascii[1];
+        b->tree->nodes[b->path[at]].flags |= flags;
+        if (item->bytes[at] < 0x80) {
+            after.ascii[item->bytes[at] >> 6] |= (uint64_t)1 << (item->bytes[at] & 63);
+        } else {
+            flags |= ESP_TREE_HIGH;
+        }
     }
 }
 
@@ -102,15 +121,18 @@ static esp_status add_item(struct builder *b, const struct item *item, const str
         common++;
     }
     close_path(b, common);
-    if (!esp_vec_grow(&tree->nodes, &b->nodes_cap, (uint64_t)tree->n + item->n + 1)) {
+    if (!esp_vec_grow(&tree->nodes, &b->nodes_cap, (uint64_t)tree->n + item->n + 1) ||
+        !esp_vec_grow(&tree->below, &b->below_cap, (uint64_t)tree->n + item->n)) {
         return ESP_ENOMEM;
     }
     for (uint32_t depth = common; depth < item->n; depth++) {
         tree->nodes[tree->n] = (struct esp_tree_node){
-            .tokens = tree->n_order, .depth = (uint16_t)depth, .byte = item->bytes[depth], .safe_below = true};
+            .tokens = tree->n_order, .depth = (uint16_t)depth, .byte = item->bytes[depth], .flags = ESP_TREE_SAFE};
+        tree->below[tree->n] = (struct esp_tree_below){{0}};
         b->path[b->n_path++] = tree->n++;
     }
     mark_unsafe(b, item);
+    mark_below(b, item);
     tree->order[tree->n_order++] = item->id;
     tree->depth_max = item->n > tree->depth_max ? item->n : tree->depth_max;
     return ESP_OK;
@@ -223,12 +245,35 @@ static void find_alphabet(struct esp_trie *trie, const struct item *items, uint3
     }
 }
 
+/* The trees and slices from the sorted items; rest is room for as many. */
+static esp_status build_parts(struct esp_trie *trie, const struct item *items, uint32_t n_items, struct item *rest)
+{
+    uint32_t n_rest = 0;
+    esp_status status = build_slices(trie, items, n_items, rest, &n_rest);
+    if (status == ESP_OK) {
+        status = build_tree(&trie->all, items, n_items);
+    }
+    if (status == ESP_OK) {
+        status = build_tree(&trie->rest, rest, n_rest);
+    }
+    n_rest = 0;
+    for (uint32_t idx = 0; idx < n_items; idx++) {
+        if (items[idx].n > ESP_TRIE_LONG_BYTES) {
+            rest[n_rest++] = items[idx];
+        }
+    }
+    if (status == ESP_OK) {
+        status = build_tree(&trie->longs, rest, n_rest);
+    }
+    return status == ESP_OK ? esp_slices_create(trie, &trie->classes) : status;
+}
+
 esp_status esp_trie_create(const struct esp_trie_token *tokens, uint32_t n_tokens, struct esp_trie **ret_trie,
                            struct esp_err *err)
 {
     struct esp_trie *trie = esp_calloc(ESP_TAG_GRAMMAR, 1, sizeof *trie);
     struct item *items = NULL, *rest = NULL;
-    uint32_t n_items = 0, n_rest = 0;
+    uint32_t n_items = 0;
     esp_status status = ESP_ENOMEM;
     if (trie == NULL) {
         return esp_fail(err, ESP_ENOMEM, "out of memory for the vocabulary");
@@ -257,13 +302,7 @@ esp_status esp_trie_create(const struct esp_trie_token *tokens, uint32_t n_token
     }
     qsort(items, n_items, sizeof *items, compare_items);
     find_alphabet(trie, items, n_items);
-    status = build_slices(trie, items, n_items, rest, &n_rest);
-    if (status == ESP_OK) {
-        status = build_tree(&trie->all, items, n_items);
-    }
-    if (status == ESP_OK) {
-        status = build_tree(&trie->rest, rest, n_rest);
-    }
+    status = build_parts(trie, items, n_items, rest);
     if (status != ESP_OK) {
         esp_fail(err, status, "out of memory for the vocabulary");
         goto fail;
@@ -279,15 +318,22 @@ fail:
     return status;
 }
 
+static void free_tree(struct esp_tree *tree)
+{
+    esp_free(tree->nodes);
+    esp_free(tree->below);
+    esp_free(tree->order);
+}
+
 void esp_trie_destroy(struct esp_trie *trie)
 {
     if (trie == NULL) {
         return;
     }
-    esp_free(trie->all.nodes);
-    esp_free(trie->all.order);
-    esp_free(trie->rest.nodes);
-    esp_free(trie->rest.order);
+    free_tree(&trie->all);
+    free_tree(&trie->rest);
+    free_tree(&trie->longs);
+    esp_slices_destroy(trie->classes);
     esp_free(trie->slices);
     esp_free(trie->ends);
     esp_free(trie->roles);
@@ -303,8 +349,10 @@ uint32_t esp_trie_n_tokens(const struct esp_trie *trie)
 
 size_t esp_trie_bytes(const struct esp_trie *trie)
 {
-    size_t nodes = ((size_t)trie->all.n + trie->rest.n + 2) * sizeof(struct esp_tree_node);
-    return sizeof *trie + nodes + ((size_t)trie->all.n_order + trie->rest.n_order) * 4 +
+    size_t nodes = (size_t)trie->all.n + trie->rest.n + trie->longs.n + 3;
+    size_t orders = (size_t)trie->all.n_order + trie->rest.n_order + trie->longs.n_order;
+    return sizeof *trie + nodes * (sizeof(struct esp_tree_node) + sizeof(struct esp_tree_below)) + orders * 4 +
+           esp_slices_bytes(trie->classes) +
            ((size_t)trie->n_slices + 1) * esp_mask_words(trie->n_tokens) * 8 + (size_t)trie->n_tokens * 9 +
            trie->total_bytes;
 }

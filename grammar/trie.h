@@ -7,8 +7,9 @@
  *
  * `all` holds every text token. `rest` holds those that are not *safe*: safe tokens are whole characters
  * that a JSON string takes as they are (no ", no \, no control character). slice[n] is the mask of the safe
- * tokens with at most n characters: inside a free string it is most of the answer, ready made.
- * Read-only after create, shared by all threads.
+ * tokens with at most n characters: inside a free string it is most of the answer, ready made. Slices of other
+ * classes of characters are made when first asked for (slices.h).
+ * Read-only after create but for those, shared by all threads.
  */
 #ifndef ESP_GRAMMAR_TRIE_H
 #define ESP_GRAMMAR_TRIE_H
@@ -19,16 +20,26 @@
 #define ESP_TRIE_TOKENS_MAX 4000000u
 #define ESP_TRIE_TOKEN_BYTES_MAX 4096u
 #define ESP_TRIE_SLICES_MAX 128u
+#define ESP_TRIE_LONG_BYTES 32u
 
 struct esp_tree_node {
     uint32_t next;   /* index after the subtree */
     uint32_t tokens; /* the subtree's first token in order; own tokens come first */
     uint16_t depth;  /* of the byte, 0 = first */
     uint8_t byte;
-    bool safe_below; /* what follows this node is safe characters only, in every token of the subtree */
+    uint8_t flags;   /* ESP_TREE_… */
+};
+enum {
+    ESP_TREE_SAFE = 1,  /* what follows this node is safe characters only, in every token of the subtree */
+    ESP_TREE_HIGH = 2,  /* a byte above 0x7F follows in some token */
+    ESP_TREE_BROKEN = 4 /* some token of the subtree is no whole UTF-8 */
+};
+struct esp_tree_below { /* ASCII bytes that follow a node, in any token of its subtree */
+    uint64_t ascii[2];
 };
 struct esp_tree {
     struct esp_tree_node *nodes; /* [n + 1]; the last one is a sentinel */
+    struct esp_tree_below *below; /* [n] */
     uint32_t n;
     uint32_t *order;
     uint32_t n_order;
@@ -36,7 +47,8 @@ struct esp_tree {
 };
 struct esp_trie {
     uint32_t n_tokens;
-    struct esp_tree all, rest;
+    struct esp_tree all, rest, longs; /* longs: tokens of more bytes than a zone looks at (zone.h) */
+    struct esp_slices *classes;       /* slices.h; the one part that changes, under its own lock */
     uint64_t *slices; /* [n_slices + 1][mask words] */
     uint32_t n_slices;
     uint32_t *ends; /* ids of end tokens */

@@ -35,23 +35,23 @@ static esp_status work(const struct esp_trie *trie)
 
 static void test_every_allocation(void)
 {
-    struct esp_trie *trie = rig_trie();
     uint64_t live = esp_alloc_live();
     bool fired = true;
     uint64_t n = 0;
     while (fired && n < 20000) {
         n++;
+        struct esp_trie *trie = rig_trie(); /* keeps slices it made, so each round has its own */
         esp_alloc_fail_at(n);
         esp_status status = work(trie);
         fired = esp_alloc_fail_at(0);
         CHECK(status == ESP_OK || status == ESP_ENOMEM, "allocation %llu: %s", (unsigned long long)n,
               esp_status_name(status));
         CHECK(fired || status == ESP_OK, "no fault, but %s", esp_status_name(status));
+        esp_trie_destroy(trie);
         CHECK(esp_alloc_live() == live, "allocation %llu: %lld blocks leaked", (unsigned long long)n,
               (long long)(esp_alloc_live() - live));
     }
     CHECK(!fired && n > 50, "%llu allocations", (unsigned long long)n);
-    esp_trie_destroy(trie);
 }
 
 static void test_trie(void)

@@ -59,8 +59,9 @@ def find_shared(name):
 
 
 class Driver:
-    def __init__(self, binary, *flags):
-        command = [binary, "grammar", "check", "-m", find_model(), *flags]
+    def __init__(self, binary, *flags, vocab=None):
+        source = ["--vocab", vocab] if vocab else ["-m", find_model()]
+        command = [binary, "grammar", "check", *source, *flags]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.DEVNULL, encoding="utf-8")
 
