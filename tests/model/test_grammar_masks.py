@@ -58,7 +58,7 @@ def main():
     tap = Tap()
     if find_model() is None:
         return tap.skip_all("needs the default model")
-    seed, rounds = option("--seed", int(time.time())), option("--rounds", 8)
+    seed, rounds = option("--seed", int(time.time())), option("--rounds", 3)
     tap.note("seed %d" % seed)
     rng, vocabs = random.Random(seed), [None]
     for name in ("npm-vocab-llama3", "ggml-vocab-gpt-2", "ggml-vocab-phi-3", "npm-vocab-gptoss"):
