@@ -11,6 +11,7 @@
 
 #define ESP_PANEL 16
 #define ESP_ROW_TILE 12 /* quantised inputs have room for whole tiles of rows */
+#define ESP_ATTN_QUERIES 48 /* queries of one KV head that attention works on together */
 #define ESP_QUANT_AMAX_MIN 0x1p-100f /* a group below this is quantised to zero */
 
 /* The quantised input of a linear, and per weight what its kernel adds for each group of a row:

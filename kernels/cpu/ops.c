@@ -195,13 +195,14 @@ struct attn_job {
     uint32_t n_tile, n_tiles;
 };
 
-/* Late rows see most and cost most: they go first. */
+/* One KV head after the other, so that its keys and values stay in the cache; late rows see most and cost most: they
+ * go first. */
 static void attn_chunk(void *ctx, uint32_t chunk)
 {
     const struct attn_job *job = ctx;
-    uint32_t tile = job->n_tiles - 1 - chunk / job->args->geom.n_head_kv;
+    uint32_t tile = job->n_tiles - 1 - chunk % job->n_tiles;
     uint32_t row = tile * job->n_tile, left = job->args->n_rows - row;
-    job->dev->level->attn(job->args, chunk % job->args->geom.n_head_kv, row,
+    job->dev->level->attn(job->args, chunk / job->n_tiles, row,
                           row + (left < job->n_tile ? left : job->n_tile));
 }
 
@@ -213,8 +214,9 @@ esp_status esp_cpu_attn(struct esp_dev *dev, const struct esp_attn_args *args)
         return ESP_EINVAL;
     }
     struct attn_job job = {.dev = dev, .args = args, .n_tile = 1};
-    uint32_t n_chunks_wanted = 8 * (uint32_t)dev->config.n_threads;
-    while (job.n_tile < 8 && (uint64_t)args->n_rows * args->geom.n_head_kv / (2 * job.n_tile) >= n_chunks_wanted) {
+    uint32_t n_chunks_wanted = 4 * (uint32_t)dev->config.n_threads, n_heads = args->n_head / args->geom.n_head_kv;
+    while (2 * (uint64_t)job.n_tile * n_heads <= ESP_ATTN_QUERIES &&
+           (uint64_t)args->n_rows * args->geom.n_head_kv / (2 * job.n_tile) >= n_chunks_wanted) {
         job.n_tile *= 2;
     }
     while ((uint64_t)(args->n_rows / job.n_tile + 1) * args->geom.n_head_kv > ESP_POOL_CHUNKS_MAX) {

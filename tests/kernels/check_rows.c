@@ -260,12 +260,24 @@ static void test_rope(void)
     check_close();
 }
 
+/* Sequences begin with the same pages, up to somewhere. Only for reading: rows would write to one another's. */
+static void share_pages(struct attn_case *c)
+{
+    for (uint32_t s = 1; s < c->n_seqs; s++) {
+        uint32_t n_shared = rnd_below(c->n_pages_seq + 1);
+        memcpy(c->tables[s], c->tables[rnd_below(s)], n_shared * sizeof c->tables[s][0]);
+    }
+}
+
 static void test_attn(void)
 {
     REQUIRE(check_open(&config));
-    for (int round = 0; round < 40; round++) {
+    for (int round = 0; round < 80; round++) {
         struct attn_case c;
         make_attn(&c);
+        if (round % 2 == 0) {
+            share_pages(&c);
+        }
         check_attn(&c);
         free_attn(&c);
     }
