@@ -10,10 +10,14 @@ set -euo pipefail
 
 build=$root/build
 options=()
+setup=()
+log=testlog.json
 if [ "${1:-}" = --sanitize ]; then
     shift
     build=$root/build-sanitize
     options=(-Db_sanitize=address,undefined -Db_lundef=false)
+    setup=(--setup sanitize)
+    log=testlog-sanitize.json
 fi
 
 setup_build_packages
@@ -24,6 +28,6 @@ setup_model_gemma
 
 cd "$root"
 status=0
-meson test -C "$build" --no-rebuild --num-processes 2 --print-errorlogs "$@" || status=$?
-"$root/.venv/bin/python" "$root/tests/count.py" "$build/meson-logs/testlog.json" || status=1
+meson test -C "$build" --no-rebuild --num-processes 2 --print-errorlogs "${setup[@]}" "$@" || status=$?
+"$root/.venv/bin/python" "$root/tests/count.py" "$build/meson-logs/$log" || status=1
 exit "$status"
