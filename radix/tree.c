@@ -137,6 +137,13 @@ struct esp_page_id esp_tree_node_page(const struct esp_tree *tree, struct esp_no
     return (struct esp_page_id){node.v};
 }
 
+struct esp_node_id esp_tree_page_node(const struct esp_tree *tree, struct esp_page_id page)
+{
+    struct esp_node_id node = id_of(tree, page.v);
+    assert(esp_tree_node_alive(tree, node));
+    return node;
+}
+
 struct esp_node_id esp_tree_node_parent(const struct esp_tree *tree, struct esp_node_id node)
 {
     return id_of(tree, node_of(tree, node)->parent);

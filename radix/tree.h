@@ -146,6 +146,7 @@ void esp_tree_publish(struct esp_tree *tree, struct esp_node_id node);
 bool esp_tree_node_alive(const struct esp_tree *tree, struct esp_node_id node);
 enum esp_page_state esp_tree_node_state(const struct esp_tree *tree, struct esp_node_id node);
 struct esp_page_id esp_tree_node_page(const struct esp_tree *tree, struct esp_node_id node);
+struct esp_node_id esp_tree_page_node(const struct esp_tree *tree, struct esp_page_id page); /* pending or cached */
 struct esp_node_id esp_tree_node_parent(const struct esp_tree *tree, struct esp_node_id node);
 
 /* Drops every unreferenced cached node; returns the pages freed (not counted as evicted). */

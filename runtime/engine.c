@@ -45,7 +45,7 @@ static esp_status create_device_parts(struct esp_engine *engine, const struct es
 uint64_t esp_engine_bytes(uint64_t n_slots, uint32_t n_batch_max)
 {
     size_t per_seq = sizeof(struct esp_sample_row) + 2 * sizeof(struct esp_seq *) + sizeof(struct esp_plan_item) +
-                     2 * sizeof(struct esp_page_id);
+                     2 * sizeof(struct esp_page_id) + sizeof(struct esp_node_id);
     return sizeof(struct esp_engine) + n_slots * sizeof(struct esp_slot) + (uint64_t)n_batch_max * per_seq;
 }
 
@@ -200,7 +200,9 @@ void esp_engine_publish_stats(struct esp_engine *engine)
 void esp_engine_end_seq(struct esp_engine *engine, struct esp_seq *seq, enum esp_finish finish, const char *error)
 {
     struct esp_job *job = seq->job;
-    esp_sched_remove(&engine->sched, seq);
+    /* An answer that came to its end is rarely asked for again; its prompt often is. */
+    bool complete = finish == ESP_FINISH_STOP || finish == ESP_FINISH_LENGTH;
+    esp_sched_remove(&engine->sched, seq, complete ? ESP_CLASS_TAIL : ESP_CLASS_NORMAL);
     esp_matcher_destroy(seq->matcher);
     seq->matcher = NULL;
     int64_t now_ns = esp_clock_now(&engine->clock);
@@ -284,14 +286,13 @@ static esp_status run_plan(struct esp_engine *engine, const float **ret_logits)
     const struct esp_plan *plan = &engine->sched.plan;
     struct esp_model *model = engine->model;
     struct esp_kv_geom geom = esp_model_kv_geom(&model->hp);
-    /* One call a copy: the page that one copy fills may have been another one's source before. */
-    for (uint32_t i = 0; i < plan->n_copies; i++) {
+    if (plan->n_copies > 0) {
         struct esp_copy_pages_args args = {
             .kv = engine->kv,
             .page_bytes = esp_kv_page_bytes(&geom),
-            .src = &plan->copy_src[i].v,
-            .dst = &plan->copy_dst[i].v,
-            .n = 1,
+            .src = &plan->copy_src[0].v,
+            .dst = &plan->copy_dst[0].v,
+            .n = plan->n_copies,
         };
         esp_status status = model->ops->copy_pages(model->dev, &args);
         if (status != ESP_OK) {
@@ -351,6 +352,7 @@ static void compute(struct esp_engine *engine)
 {
     const float *logits = NULL;
     esp_status status = run_plan(engine, &logits);
+    esp_sched_end_copies(&engine->sched);
     if (status != ESP_OK) {
         fail_plan(engine, status);
         return;
@@ -370,8 +372,9 @@ bool esp_engine_step(esp_engine *engine)
     struct esp_sched *sched = &engine->sched;
     sched->now_ns = from_ns;
     esp_tree_set_now(engine->tree, from_ns);
-    esp_events_mark_blocked(&engine->events, sched->running, sched->n_running);
     uint64_t n_admitted = sched->counts.jobs_admitted;
+    esp_sched_admit(sched);
+    esp_events_mark_blocked(&engine->events, sched->running, sched->n_running);
     esp_sched_plan(sched);
     atomic_fetch_sub(&engine->n_unadmitted, (uint32_t)(sched->counts.jobs_admitted - n_admitted));
     if (sched->plan.n_items > 0) {

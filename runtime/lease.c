@@ -54,7 +54,7 @@ bool esp_lease_adopt(const struct esp_lease_ctx *ctx, struct esp_seq *seq)
     return match.n_pages > seq->n_node;
 }
 
-uint32_t esp_lease_find_tail(const struct esp_lease_ctx *ctx, const struct esp_seq *seq, struct esp_page_id *ret_src)
+uint32_t esp_lease_tail(const struct esp_lease_ctx *ctx, const struct esp_seq *seq, struct esp_node_id *ret_src)
 {
     if (ctx->off || seq->job->no_share || seq->n_pages == seq->n_node) {
         return 0;
@@ -65,7 +65,8 @@ uint32_t esp_lease_find_tail(const struct esp_lease_ctx *ctx, const struct esp_s
     if (match.n_pages != seq->n_node || match.n_copy_tokens == 0 || n_tokens <= seq->n_computed) {
         return 0;
     }
-    *ret_src = match.copy_page;
+    esp_tree_lease(ctx->tree, match.copy_node, NULL);
+    *ret_src = match.copy_node;
     return n_tokens - seq->n_computed;
 }
 
@@ -121,8 +122,8 @@ uint32_t esp_lease_announce(const struct esp_lease_ctx *ctx, struct esp_seq *seq
 
 void esp_lease_publish(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_announced)
 {
-    for (uint32_t left = n_announced; left > 0; left--) {
-        esp_tree_publish(ctx->tree, ancestor(ctx->tree, seq->node, left - 1));
+    for (uint32_t i = seq->n_node - n_announced; i < seq->n_node; i++) {
+        esp_tree_publish(ctx->tree, esp_tree_page_node(ctx->tree, seq->pages[i]));
     }
 }
 
@@ -136,13 +137,19 @@ void esp_lease_enter(const struct esp_lease_ctx *ctx, struct esp_seq *seq)
     }
 }
 
-void esp_lease_drop(const struct esp_lease_ctx *ctx, struct esp_seq *seq)
+void esp_lease_drop(const struct esp_lease_ctx *ctx, struct esp_seq *seq, enum esp_evict_class class)
 {
+    uint32_t n_prompt = seq->job->n_prompt / ESP_TREE_PAGE_TOKENS;
     if (seq->n_pages > seq->n_node) {
         esp_tree_free_private(ctx->tree, seq->pages + seq->n_node, seq->n_pages - seq->n_node);
     }
-    if (seq->n_node > 0) {
-        esp_tree_release(ctx->tree, seq->node, ESP_CLASS_NORMAL);
+    if (seq->n_node > n_prompt && n_prompt > 0) {
+        struct esp_node_id prompt = esp_tree_page_node(ctx->tree, seq->pages[n_prompt - 1]);
+        esp_tree_lease(ctx->tree, prompt, NULL);
+        esp_tree_release(ctx->tree, seq->node, class);
+        esp_tree_release(ctx->tree, prompt, ESP_CLASS_NORMAL);
+    } else if (seq->n_node > 0) {
+        esp_tree_release(ctx->tree, seq->node, n_prompt > 0 ? ESP_CLASS_NORMAL : class);
     }
     seq->n_pages = 0;
     seq->n_node = 0;

@@ -28,15 +28,16 @@ struct esp_lease_ctx {
 /* Leases the longest written prefix when it is longer than what the sequence has. Returns whether pages
  * behind it are being written by another sequence right now. */
 bool esp_lease_adopt(const struct esp_lease_ctx *ctx, struct esp_seq *seq);
-/* After reserve: a written page whose first tokens continue the timeline, to be copied over the
- * sequence's page at n_node. Returns the number of tokens that it adds, and 0 when there is none. */
-uint32_t esp_lease_find_tail(const struct esp_lease_ctx *ctx, const struct esp_seq *seq, struct esp_page_id *ret_src);
+/* After reserve: leases a written page whose first tokens continue the timeline, to be copied over the sequence's
+ * page at n_node and then released. Returns the number of tokens that it adds, and 0 when there is none. */
+uint32_t esp_lease_tail(const struct esp_lease_ctx *ctx, const struct esp_seq *seq, struct esp_node_id *ret_src);
 /* ESP_EBUSY when the pool cannot give so many now; nothing is changed then. */
 esp_status esp_lease_reserve(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_pages);
 /* Returns the number of pages announced: those that are full when n_tokens positions are written. */
 uint32_t esp_lease_announce(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_tokens);
 void esp_lease_publish(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_announced);
 void esp_lease_enter(const struct esp_lease_ctx *ctx, struct esp_seq *seq);
-void esp_lease_drop(const struct esp_lease_ctx *ctx, struct esp_seq *seq);
+/* class: of the pages behind the whole pages of the prompt; those are NORMAL. */
+void esp_lease_drop(const struct esp_lease_ctx *ctx, struct esp_seq *seq, enum esp_evict_class class);
 
 #endif

@@ -15,8 +15,9 @@ esp_status esp_sched_init(struct esp_sched *sched, const struct esp_lease_ctx *l
     sched->plan.items = esp_calloc(ESP_TAG_ENGINE, n, sizeof *sched->plan.items);
     sched->plan.copy_src = esp_calloc(ESP_TAG_ENGINE, n, sizeof *sched->plan.copy_src);
     sched->plan.copy_dst = esp_calloc(ESP_TAG_ENGINE, n, sizeof *sched->plan.copy_dst);
+    sched->plan.copy_nodes = esp_calloc(ESP_TAG_ENGINE, n, sizeof *sched->plan.copy_nodes);
     if (sched->running == NULL || sched->plan.items == NULL || sched->plan.copy_src == NULL ||
-        sched->plan.copy_dst == NULL) {
+        sched->plan.copy_dst == NULL || sched->plan.copy_nodes == NULL) {
         esp_sched_finish(sched);
         return ESP_ENOMEM;
     }
@@ -29,6 +30,7 @@ void esp_sched_finish(struct esp_sched *sched)
     esp_free(sched->plan.items);
     esp_free(sched->plan.copy_src);
     esp_free(sched->plan.copy_dst);
+    esp_free(sched->plan.copy_nodes);
     memset(sched, 0, sizeof *sched);
 }
 
@@ -53,7 +55,7 @@ static void unqueue(struct esp_sched *sched, struct esp_seq *seq)
     seq->next = NULL;
 }
 
-void esp_sched_remove(struct esp_sched *sched, struct esp_seq *seq)
+void esp_sched_remove(struct esp_sched *sched, struct esp_seq *seq, enum esp_evict_class class)
 {
     if (seq->state == ESP_SEQ_QUEUED) {
         unqueue(sched, seq);
@@ -65,7 +67,7 @@ void esp_sched_remove(struct esp_sched *sched, struct esp_seq *seq)
         sched->n_running--;
         memmove(sched->running + at, sched->running + at + 1, (sched->n_running - at) * sizeof(struct esp_seq *));
     }
-    esp_lease_drop(&sched->lease, seq);
+    esp_lease_drop(&sched->lease, seq, class);
     esp_seq_move(seq, ESP_SEQ_DONE);
 }
 
@@ -75,7 +77,7 @@ bool esp_sched_preempt(struct esp_sched *sched)
         return false;
     }
     struct esp_seq *victim = sched->running[--sched->n_running];
-    esp_lease_drop(&sched->lease, victim);
+    esp_lease_drop(&sched->lease, victim, ESP_CLASS_NORMAL);
     esp_seq_move(victim, ESP_SEQ_QUEUED);
     esp_sched_add(sched, victim);
     sched->counts.preemptions++;
@@ -90,25 +92,22 @@ static uint32_t pages_wanted(const struct esp_seq *seq)
     return n_pages > seq->n_pages ? n_pages - seq->n_pages : 0;
 }
 
-static bool fits(const struct esp_sched *sched, const struct esp_seq *seq)
+void esp_sched_admit(struct esp_sched *sched)
 {
-    uint64_t wanted = pages_wanted(seq);
-    for (uint32_t i = 0; i < sched->n_running; i++) {
+    uint64_t promised = 0; /* pages that the running ones still need */
+    for (uint32_t i = 0; i < sched->n_running && sched->head != NULL; i++) {
         /* One page more for each, so that the next border of a page is no reason to preempt. */
-        wanted += pages_wanted(sched->running[i]) + 1;
+        promised += pages_wanted(sched->running[i]) + 1;
     }
-    return sched->n_running == 0 || wanted <= esp_tree_available(sched->lease.tree);
-}
-
-static void admit(struct esp_sched *sched)
-{
     while (sched->head != NULL && sched->n_running < sched->config.n_batch_max) {
         struct esp_seq *seq = sched->head;
         esp_lease_adopt(&sched->lease, seq);
-        if (!fits(sched, seq)) {
-            esp_lease_drop(&sched->lease, seq);
+        uint64_t wanted = pages_wanted(seq);
+        if (sched->n_running > 0 && promised + wanted > esp_tree_available(sched->lease.tree)) {
+            esp_lease_drop(&sched->lease, seq, ESP_CLASS_NORMAL);
             return;
         }
+        promised += wanted + 1;
         unqueue(sched, seq);
         assert(sched->n_running == 0 || sched->running[sched->n_running - 1]->arrival < seq->arrival);
         sched->running[sched->n_running++] = seq;
@@ -188,11 +187,10 @@ static uint32_t plan_prefill(struct esp_sched *sched, struct esp_seq *seq, uint3
         return 0;
     }
     /* Only now, because making room may have evicted the page that holds the tail. */
-    struct esp_page_id src;
-    uint32_t n_tail = esp_lease_find_tail(&sched->lease, seq, &src);
+    struct esp_plan *plan = &sched->plan;
+    uint32_t n_tail = esp_lease_tail(&sched->lease, seq, &plan->copy_nodes[plan->n_copies]);
     if (n_tail > 0) {
-        struct esp_plan *plan = &sched->plan;
-        plan->copy_src[plan->n_copies] = src;
+        plan->copy_src[plan->n_copies] = esp_tree_node_page(sched->lease.tree, plan->copy_nodes[plan->n_copies]);
         plan->copy_dst[plan->n_copies++] = seq->pages[seq->n_node];
         seq->n_computed += n_tail;
     }
@@ -208,7 +206,6 @@ void esp_sched_plan(struct esp_sched *sched)
     plan->n_items = 0;
     plan->n_copies = 0;
     plan->n_rows = 0;
-    admit(sched);
     uint32_t budget = sched->config.prefill_chunk;
     for (uint32_t i = 0; i < sched->n_running; i++) { /* preempting shortens the list from its end */
         struct esp_seq *seq = sched->running[i];
@@ -221,6 +218,14 @@ void esp_sched_plan(struct esp_sched *sched)
             add_item(sched, seq, seq->n_tokens);
         }
     }
+}
+
+void esp_sched_end_copies(struct esp_sched *sched)
+{
+    for (uint32_t i = 0; i < sched->plan.n_copies; i++) {
+        esp_tree_release(sched->lease.tree, sched->plan.copy_nodes[i], ESP_CLASS_NORMAL);
+    }
+    sched->plan.n_copies = 0;
 }
 
 uint32_t esp_sched_running_jobs(const struct esp_sched *sched)

@@ -31,7 +31,8 @@ struct esp_plan_item { /* rows [from, from + n) of one sequence */
 
 struct esp_plan {
     struct esp_plan_item *items; /* [n_batch_max] */
-    struct esp_page_id *copy_src, *copy_dst; /* [n_batch_max], in this order */
+    struct esp_page_id *copy_src, *copy_dst; /* [n_batch_max]; no page is in both */
+    struct esp_node_id *copy_nodes;          /* [n_batch_max] leased: the nodes of copy_src */
     uint32_t n_items, n_copies, n_rows;
 };
 
@@ -60,10 +61,17 @@ esp_status esp_sched_init(struct esp_sched *sched, const struct esp_lease_ctx *l
                           const struct esp_sched_config *config);
 void esp_sched_finish(struct esp_sched *sched); /* zeroed is fine */
 void esp_sched_add(struct esp_sched *sched, struct esp_seq *seq);
-/* Takes a sequence out, wherever it is, and gives its pages back; its state becomes DONE. */
-void esp_sched_remove(struct esp_sched *sched, struct esp_seq *seq);
-/* Fills sched->plan. Pages are reserved and announced; `blocked` of running sequences is up to date. */
+/* Takes a sequence out, wherever it is, and gives its pages back; its state becomes DONE. class: of the pages that
+ * hold generated tokens (those of the prompt stay NORMAL). */
+void esp_sched_remove(struct esp_sched *sched, struct esp_seq *seq, enum esp_evict_class class);
+/* From the queue to running, as far as there is room. Comes before plan, so that the caller can set `blocked` of
+ * everything that runs in between: what it was when a sequence was preempted says nothing. */
+void esp_sched_admit(struct esp_sched *sched);
+/* Fills sched->plan. Pages are reserved and announced; `blocked` of running sequences is up to date. The sources of
+ * copies are leased until esp_sched_end_copies. */
 void esp_sched_plan(struct esp_sched *sched);
+/* The copies of the plan are made, or will never be: their sources may be evicted again. */
+void esp_sched_end_copies(struct esp_sched *sched);
 /* Gives pages back by preempting the latest arrival. False: nothing runs. */
 bool esp_sched_preempt(struct esp_sched *sched);
 uint32_t esp_sched_running_jobs(const struct esp_sched *sched);

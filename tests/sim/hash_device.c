@@ -294,7 +294,9 @@ static esp_status copy_pages(struct esp_dev *dev, const struct esp_copy_pages_ar
 {
     char *kv = args->kv;
     for (uint32_t i = 0; i < args->n; i++) {
-        assert(args->src[i] != args->dst[i]);
+        for (uint32_t j = 0; j < args->n; j++) {
+            assert(args->src[i] != args->dst[j] && (i == j || args->dst[i] != args->dst[j]));
+        }
         memcpy(kv + args->dst[i] * args->page_bytes, kv + args->src[i] * args->page_bytes, args->page_bytes);
     }
     return tick(dev);

@@ -220,6 +220,17 @@ static void take_event(struct rig *rig, const struct esp_event *event)
     compare(rig, request, event->branch);
 }
 
+bool rig_poll(struct rig *rig, uint32_t n)
+{
+    struct esp_event event;
+    bool any = false;
+    while (n-- > 0 && esp_poll(rig->engine, 0, &event)) {
+        take_event(rig, &event);
+        any = true;
+    }
+    return any;
+}
+
 bool rig_step(struct rig *rig, uint32_t n_polls)
 {
     char reason[256];
@@ -233,12 +244,7 @@ bool rig_step(struct rig *rig, uint32_t n_polls)
     if (metrics.kv_pages[ESP_PAGES_PENDING] != 0) {
         wrong(rig, "a page is pending between steps");
     }
-    struct esp_event event;
-    while (n_polls-- > 0 && esp_poll(rig->engine, 0, &event)) {
-        take_event(rig, &event);
-        any = true;
-    }
-    return any;
+    return rig_poll(rig, n_polls) || any;
 }
 
 bool rig_drain(struct rig *rig)

@@ -66,6 +66,8 @@ void rig_finish(struct rig *rig);
 struct rig_request *rig_submit(struct rig *rig, const struct rig_request *request, esp_status *ret_status,
                                struct esp_err *err);
 void rig_cancel(struct rig *rig, struct rig_request *request);
+/* Takes at most n events; returns whether there was one. */
+bool rig_poll(struct rig *rig, uint32_t n);
 /* One step, then the walker; takes at most n_polls events afterwards. Returns whether anything happened. */
 bool rig_step(struct rig *rig, uint32_t n_polls);
 /* Steps until nothing is open. False when the engine stands still before that, or something was wrong. */

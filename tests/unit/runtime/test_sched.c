@@ -25,9 +25,10 @@ static void desk_init(struct desk *desk, uint32_t n_pages, uint32_t n_batch_max,
 
 static void desk_finish(struct desk *desk)
 {
+    esp_sched_end_copies(&desk->sched);
     for (uint32_t i = 0; i < desk->n_jobs; i++) {
         if (desk->jobs[i]->seqs[0].state != ESP_SEQ_DONE) {
-            esp_sched_remove(&desk->sched, &desk->jobs[i]->seqs[0]);
+            esp_sched_remove(&desk->sched, &desk->jobs[i]->seqs[0], ESP_CLASS_NORMAL);
         }
         esp_job_destroy(desk->jobs[i]);
     }
@@ -39,13 +40,8 @@ static void desk_finish(struct desk *desk)
     esp_tree_destroy(desk->tree);
 }
 
-/* A job whose prompt is n tokens of `text`. */
-static struct esp_seq *add(struct desk *desk, uint64_t text, uint32_t n, uint32_t n_max)
+static struct esp_seq *add_tokens(struct desk *desk, const uint32_t *tokens, uint32_t n, uint32_t n_max)
 {
-    uint32_t tokens[1024];
-    for (uint32_t i = 0; i < n; i++) {
-        tokens[i] = (uint32_t)esp_rng_at(text, i) % 1000;
-    }
     struct esp_request request = {.tokens = tokens, .n_tokens = n, .n_max = n_max, .n = 1,
                                   .sampling = esp_sampling_default()};
     struct esp_job_limits limits = {desk->n_limit, desk->n_limit, 1000};
@@ -58,6 +54,7 @@ static struct esp_seq *add(struct desk *desk, uint64_t text, uint32_t n, uint32_
 
 static const struct esp_plan *plan(struct desk *desk)
 {
+    esp_sched_admit(&desk->sched);
     esp_sched_plan(&desk->sched);
     return &desk->sched.plan;
 }
@@ -65,6 +62,7 @@ static const struct esp_plan *plan(struct desk *desk)
 static void compute(struct desk *desk)
 {
     const struct esp_plan *p = &desk->sched.plan;
+    esp_sched_end_copies(&desk->sched);
     for (uint32_t i = 0; i < p->n_items; i++) {
         p->items[i].seq->n_computed = p->items[i].from + p->items[i].n;
         esp_lease_publish(&desk->sched.lease, p->items[i].seq, p->items[i].n_announced);
@@ -85,6 +83,25 @@ static void compute(struct desk *desk)
 static bool item_is(const struct esp_plan *p, uint32_t i, const struct esp_seq *seq, uint32_t from, uint32_t n)
 {
     return i < p->n_items && p->items[i].seq == seq && p->items[i].from == from && p->items[i].n == n;
+}
+
+/* A job whose prompt is n tokens of `text`. */
+static struct esp_seq *add(struct desk *desk, uint64_t text, uint32_t n, uint32_t n_max)
+{
+    uint32_t tokens[1024];
+    for (uint32_t i = 0; i < n; i++) {
+        tokens[i] = (uint32_t)esp_rng_at(text, i) % 1000;
+    }
+    return add_tokens(desk, tokens, n, n_max);
+}
+
+static void run_to_end(struct desk *desk, struct esp_seq *seq)
+{
+    while (seq->n_tokens < seq->job->n_cap) {
+        plan(desk);
+        compute(desk);
+    }
+    esp_sched_remove(&desk->sched, seq, ESP_CLASS_TAIL);
 }
 
 /* The chunk is given out in order of arrival; decoding sequences have their row beside it. */
@@ -146,6 +163,30 @@ static void test_tail_copy(void)
     desk_finish(&desk);
 }
 
+/* What one sequence copies from is not evicted for another one in the same step, though it is the first to go. */
+static void test_copy_source_stays(void)
+{
+    struct desk desk;
+    desk_init(&desk, 10, 8, 128);
+    struct esp_seq *a = add(&desk, 1, 32, 20);
+    run_to_end(&desk, a); /* two pages of prompt, one of answer */
+    run_to_end(&desk, add(&desk, 2, 32, 2));
+    CHECK(esp_tree_available(desk.tree) == 10);
+    struct esp_seq *b = add_tokens(&desk, a->tokens, 42, 4);
+    struct esp_seq *c = add(&desk, 3, 70, 4);
+    const struct esp_plan *p = plan(&desk);
+    REQUIRE(p->n_copies == 1 && p->n_items == 2 && b->n_pages == 3 && c->n_pages == 5);
+    CHECK(esp_tree_node_alive(desk.tree, p->copy_nodes[0]), "the source is still what it was");
+    for (uint32_t i = 0; i < c->n_pages; i++) {
+        CHECK(c->pages[i].v != p->copy_src[0].v, "page %u of the other one", i);
+    }
+    compute(&desk);
+    struct esp_tree_stats stats;
+    esp_tree_get_stats(desk.tree, &stats);
+    CHECK(stats.leased == 8 && desk.sched.plan.n_copies == 0, "the lease on the source ended: %u", stats.leased);
+    desk_finish(&desk);
+}
+
 /* Pages short: the latest arrival goes, to the front of the queue, and an older one never does. */
 static void test_preempt(void)
 {
@@ -167,7 +208,7 @@ static void test_preempt(void)
         plan(&desk);
         CHECK(a->state == ESP_SEQ_DECODE && desk.sched.plan.n_items >= 1);
     }
-    esp_sched_remove(&desk.sched, a);
+    esp_sched_remove(&desk.sched, a, ESP_CLASS_NORMAL);
     const struct esp_plan *p = plan(&desk);
     CHECK(p->items[0].seq == b && p->items[0].from >= 16, "b finds what it had written");
     CHECK(c->state == ESP_SEQ_QUEUED || c->arrival > b->arrival);
@@ -187,8 +228,8 @@ static void test_order(void)
     CHECK(esp_sched_running_jobs(&desk.sched) == 2);
     CHECK(esp_sched_preempt(&desk.sched) && desk.sched.head == seqs[1]);
     CHECK(esp_sched_preempt(&desk.sched) && desk.sched.head == seqs[0] && !esp_sched_preempt(&desk.sched));
-    esp_sched_remove(&desk.sched, seqs[4]);
-    esp_sched_remove(&desk.sched, seqs[0]);
+    esp_sched_remove(&desk.sched, seqs[4], ESP_CLASS_NORMAL);
+    esp_sched_remove(&desk.sched, seqs[0], ESP_CLASS_NORMAL);
     CHECK(desk.sched.head == seqs[1] && desk.sched.tail == seqs[3]);
     desk_finish(&desk);
 }
@@ -206,4 +247,4 @@ static void test_moves(void)
     CHECK(!esp_seq_may_move(ESP_SEQ_HOLD, ESP_SEQ_DECODE));
 }
 
-ESP_TEST_MAIN(T(test_budget), T(test_twins), T(test_tail_copy), T(test_preempt), T(test_order), T(test_moves))
+ESP_TEST_MAIN(T(test_budget), T(test_twins), T(test_tail_copy), T(test_copy_source_stays), T(test_preempt), T(test_order), T(test_moves))

@@ -1,0 +1,114 @@
+/* Corners of the engine where two rules meet: full outboxes and preemption, copies and eviction, branches that end
+ * one by one, answers that leave the cache before prompts do. Answers are compared by the rig.
+ */
+#include "tests/esptest.h"
+#include "tests/sim/rig.h"
+
+static const struct rig_config big = {.n_pages = 64, .n_ctx = 1024, .n_batch_max = 16, .prefill_chunk = 256,
+                                      .n_queue_max = 64, .end_token = ESP_TOKEN_NONE};
+
+static struct rig_request request_of(uint64_t text, uint32_t n_prompt, uint32_t n_max)
+{
+    struct rig_request request = {.n_prompt = n_prompt, .n_max = n_max, .n = 1, .end_token = RIG_END_TOKEN};
+    for (uint32_t i = 0; i < n_prompt; i++) {
+        request.prompt[i] = (uint32_t)(esp_rng_at(text, i) % ESP_HASH_VOCAB);
+    }
+    return request;
+}
+
+static struct rig_request *must_submit(struct rig *rig, const struct rig_request *request)
+{
+    esp_status status;
+    struct esp_err err = {0};
+    struct rig_request *kept = rig_submit(rig, request, &status, &err);
+    CHECK(kept != NULL, "submit: %s", err.message);
+    return kept;
+}
+
+static struct esp_metrics metrics_of(struct rig *rig)
+{
+    struct esp_metrics metrics;
+    esp_get_metrics(rig->engine, &metrics);
+    return metrics;
+}
+
+static void drain_and_finish(struct rig *rig)
+{
+    rig_drain(rig);
+    rig_check_idle(rig);
+    CHECK(rig->failure[0] == '\0', "%s", rig->failure);
+    rig_finish(rig);
+}
+
+static bool visit_nothing(void *ctx, uint32_t pos, const float *logits)
+{
+    return true;
+}
+
+/* A sequence is preempted (by the question for logits, which wants the whole pool) when its outbox has just become
+ * full, or some time after. What the engine knew of its outbox then is not what it may believe later. */
+static void test_full_and_preempted(void)
+{
+    static const uint32_t tokens[64 * ESP_PAGE_TOKENS] = {1};
+    for (uint32_t n_steps = 64; n_steps <= 67; n_steps++) {
+        for (int polled = 0; polled < 2; polled++) {
+            struct rig rig;
+            REQUIRE(rig_init(&rig, &big));
+            struct rig_request request = request_of(1, 20, 200);
+            must_submit(&rig, &request);
+            for (uint32_t i = 0; i < n_steps; i++) {
+                rig_step(&rig, 0);
+            }
+            CHECK(metrics_of(&rig).generation_tokens == 64);
+            CHECK(esp_logits(rig.engine, tokens, 64 * ESP_PAGE_TOKENS, visit_nothing, NULL, NULL) == ESP_OK);
+            CHECK(metrics_of(&rig).preemptions == 1 && metrics_of(&rig).requests_running == 0);
+            if (polled == 0) {
+                rig_step(&rig, 0);
+                CHECK(metrics_of(&rig).generation_tokens == 64, "no room, no token");
+            } else {
+                rig_poll(&rig, 64);
+                CHECK(rig_step(&rig, 0), "there is room: the engine goes on at once");
+            }
+            drain_and_finish(&rig);
+        }
+    }
+}
+
+/* What a hot prompt needs stays, though answers that nobody asks for again were used later and fill the pool. */
+static void test_tails_go_first(void)
+{
+    struct rig rig;
+    REQUIRE(rig_init(&rig, &big));
+    struct rig_request hot = request_of(1, 165, 4);
+    must_submit(&rig, &hot);
+    CHECK(rig_drain(&rig), "%s", rig.failure);
+    for (uint64_t i = 0; i < 20; i++) { /* one page of prompt, ten of answer */
+        struct rig_request once = request_of(100 + i, 17, 160);
+        must_submit(&rig, &once);
+        CHECK(rig_drain(&rig), "%s", rig.failure);
+    }
+    CHECK(metrics_of(&rig).kv_evicted_pages > 64, "the pool went round");
+    struct rig_request *again = must_submit(&rig, &hot);
+    CHECK(rig_drain(&rig), "%s", rig.failure);
+    CHECK(again->branch[0].last.n_cached >= 160, "cached %u", again->branch[0].last.n_cached);
+    /* A tail that is asked for again is a prompt from then on. */
+    struct rig_request *once = rig.requests[rig.n_requests - 2];
+    struct rig_request turn = *once;
+    memcpy(turn.prompt + turn.n_prompt, once->branch[0].tokens, once->branch[0].n * sizeof turn.prompt[0]);
+    turn.n_prompt += once->branch[0].n;
+    turn.n_max = 3;
+    memset(turn.branch, 0, sizeof turn.branch);
+    for (int round = 0; round < 2; round++) {
+        struct rig_request *kept = must_submit(&rig, &turn);
+        CHECK(rig_drain(&rig), "%s", rig.failure);
+        CHECK(kept->branch[0].last.n_cached >= 160, "round %d: cached %u", round, kept->branch[0].last.n_cached);
+        for (uint64_t i = 0; i < 10; i++) {
+            struct rig_request other = request_of(200 + i, 17, 160);
+            must_submit(&rig, &other);
+            CHECK(rig_drain(&rig), "%s", rig.failure);
+        }
+    }
+    drain_and_finish(&rig);
+}
+
+ESP_TEST_MAIN(T(test_full_and_preempted), T(test_tails_go_first))
