@@ -326,18 +326,6 @@ void esp_generation_cancel(struct esp_generation *gen)
     }
 }
 
-/* Are all choices of the run through, though the engine still works on some (after a stop string)? */
-static bool all_finished(const struct esp_run *run)
-{
-    const struct esp_generation *gen = run->gen;
-    for (uint32_t idx = 0; idx < gen->params.n; idx++) {
-        if (gen->choices[run->prompt_idx * gen->params.n + idx].finish == NULL) {
-            return false;
-        }
-    }
-    return true;
-}
-
 static void branch_done(struct esp_run *run, struct esp_choice *choice, const struct esp_event *event)
 {
     struct esp_generation *gen = run->gen;
@@ -360,6 +348,7 @@ void esp_generation_event(struct esp_run *run, const struct esp_event *event)
     struct esp_exchange *exchange = gen->exchange;
     pthread_mutex_lock(&gen->lock);
     struct esp_choice *choice = &gen->choices[run->prompt_idx * gen->params.n + event->branch];
+    bool stopped = false;
     if (event->kind == ESP_EVENT_DONE) {
         branch_done(run, choice, event);
     } else if (choice->finish == NULL && !gen->failed) {
@@ -367,20 +356,19 @@ void esp_generation_event(struct esp_run *run, const struct esp_event *event)
             gen->first_ns = esp_clock_now(&exchange->server->clock);
         }
         esp_choice_token(choice, event);
+        stopped = choice->finish != NULL;
     }
     bool last = event->kind == ESP_EVENT_DONE && run->n_done == gen->params.n;
-    bool idle = !last && !run->cancelled && run->submitted && (gen->failed || all_finished(run));
-    run->cancelled = run->cancelled || idle;
     bool failed = gen->failed;
     if (last) {
         close_one(gen);
     }
     pthread_mutex_unlock(&gen->lock);
-    if (idle) {
-        esp_cancel(esp_exchange_engine(exchange), run->id);
+    if (stopped) { /* by a stop string: the engine need not go on with this branch */
+        esp_stop(esp_exchange_engine(exchange), event->id, event->branch);
     }
     if (failed) {
-        esp_generation_cancel(gen); /* the other runs too */
+        esp_generation_cancel(gen);
     }
     if (last) {
         esp_exchange_unref(exchange);

@@ -100,8 +100,8 @@ struct esp_match {
     uint32_t n_pages;             /* whole pages found, pending ones included */
     uint32_t n_cached;            /* leading ones that are written */
     struct esp_node_id last;      /* deepest found node, ESP_NODE_NONE when n_pages == 0 */
-    struct esp_page_id copy_page; /* cached child of the last node that shares the next tokens; not
-                                   * leased, so allocate first, then match, then copy … */
+    struct esp_page_id copy_page; /* cached child of the last node that shares the next tokens; lease
+                                   * it (esp_tree_page_node) until the copy is done … */
     uint32_t n_copy_tokens;       /* … this many (0 = none), only when n_cached == n_pages */
 };
 /* Looks for the longest prefix of tokens[0 … n_tokens), using at most n_tokens_max of them (a caller

@@ -24,6 +24,7 @@ static esp_status take_slot(struct esp_engine *engine, struct esp_job *job, stru
             engine->slot_next = at + 1;
             slot->generation++;
             slot->cancelled = false;
+            slot->stopped = 0;
             slot->job = job;
             job->id = (uint64_t)slot->generation << 32 | at;
             atomic_fetch_add(&engine->n_unadmitted, 1);
@@ -42,8 +43,9 @@ static void free_slot(struct esp_engine *engine, struct esp_job *job)
 {
     struct esp_slot *slot = &engine->slots[(uint32_t)job->id];
     pthread_mutex_lock(&engine->slots_lock);
-    if (slot->cancelled) {
+    if (slot->cancelled || slot->stopped != 0) {
         slot->cancelled = false;
+        slot->stopped = 0;
         atomic_fetch_sub(&engine->n_cancels, 1);
     }
     slot->job = NULL;
@@ -72,22 +74,35 @@ esp_status esp_submit(esp_engine *engine, const struct esp_request *request, esp
     return ESP_OK;
 }
 
-void esp_cancel(esp_engine *engine, esp_request_id id)
+static void end_early(struct esp_engine *engine, esp_request_id id, bool cancelled, uint64_t stopped)
 {
     uint32_t at = (uint32_t)id;
     bool ring = false;
     pthread_mutex_lock(&engine->slots_lock);
     if (at < engine->n_slots) {
         struct esp_slot *slot = &engine->slots[at];
-        if (slot->job != NULL && slot->generation == (uint32_t)(id >> 32) && !slot->cancelled) {
-            slot->cancelled = true;
-            atomic_fetch_add(&engine->n_cancels, 1);
-            ring = true;
+        if (slot->job != NULL && slot->generation == (uint32_t)(id >> 32)) {
+            ring = !slot->cancelled && slot->stopped == 0; /* else its bell has rung already */
+            slot->cancelled = slot->cancelled || cancelled;
+            slot->stopped |= stopped;
+            atomic_fetch_add(&engine->n_cancels, ring);
         }
     }
     pthread_mutex_unlock(&engine->slots_lock);
     if (ring) {
         esp_inbox_ring(&engine->inbox);
+    }
+}
+
+void esp_cancel(esp_engine *engine, esp_request_id id)
+{
+    end_early(engine, id, true, 0);
+}
+
+void esp_stop(esp_engine *engine, esp_request_id id, uint32_t branch)
+{
+    if (branch < ESP_JOB_BRANCHES_MAX) {
+        end_early(engine, id, false, (uint64_t)1 << branch);
     }
 }
 

@@ -251,13 +251,18 @@ static bool receive(struct esp_engine *engine)
     return any;
 }
 
-static void cancel_job(struct esp_engine *engine, struct esp_job *job)
+static void end_early(struct esp_engine *engine, struct esp_slot *slot)
 {
+    struct esp_job *job = slot->job;
     for (uint32_t i = 0; i < job->n_branches; i++) {
-        if (job->seqs[i].state != ESP_SEQ_DONE) {
-            esp_engine_end_seq(engine, &job->seqs[i], ESP_FINISH_CANCELLED, NULL);
+        bool stopped = (slot->stopped >> i & 1) != 0;
+        if (job->seqs[i].state != ESP_SEQ_DONE && (stopped || slot->cancelled)) {
+            esp_engine_end_seq(engine, &job->seqs[i], stopped ? ESP_FINISH_STOP : ESP_FINISH_CANCELLED, NULL);
         }
     }
+    slot->cancelled = false;
+    slot->stopped = 0;
+    atomic_fetch_sub(&engine->n_cancels, 1);
 }
 
 static bool receive_cancels(struct esp_engine *engine)
@@ -270,10 +275,8 @@ static bool receive_cancels(struct esp_engine *engine)
     for (uint32_t i = 0; i < engine->n_slots; i++) {
         struct esp_slot *slot = &engine->slots[i];
         /* A job that is still in the inbox rang the bell after it was looked into: next time. */
-        if (slot->cancelled && slot->job->received) {
-            slot->cancelled = false;
-            atomic_fetch_sub(&engine->n_cancels, 1);
-            cancel_job(engine, slot->job);
+        if ((slot->cancelled || slot->stopped != 0) && slot->job->received) {
+            end_early(engine, slot);
             any = true;
         }
     }

@@ -15,6 +15,7 @@
 struct esp_slot {
     uint32_t generation;
     bool cancelled;
+    uint64_t stopped; /* branches, by bit; with cancelled: asked for and not yet seen by the engine */
     struct esp_job *job; /* NULL = free */
 };
 
@@ -53,7 +54,7 @@ struct esp_engine {
     pthread_mutex_t slots_lock;
     struct esp_slot *slots;
     uint32_t slot_next; /* where to look for a free one */
-    _Atomic uint32_t n_cancels; /* flags set and not yet seen */
+    _Atomic uint32_t n_cancels; /* slots with a flag or bit that is not yet seen */
     _Atomic uint32_t n_unadmitted; /* jobs that wait for their first admission */
     _Atomic bool closing;
     bool threaded;

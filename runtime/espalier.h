@@ -138,6 +138,10 @@ esp_status esp_submit(esp_engine *engine, const struct esp_request *request, esp
 /* Frees the request's pages at once; its last event is DONE with ESP_FINISH_CANCELLED. Unknown or finished
  * ids are fine. */
 void esp_cancel(esp_engine *engine, esp_request_id id);
+/* Ends one branch of which the client has seen enough (a stop string came), frees its pages and lets the others go
+ * on. Its last event is DONE with ESP_FINISH_STOP, after those tokens that were on their way. Unknown or finished
+ * ids, and branches that are not there, are fine. */
+void esp_stop(esp_engine *engine, esp_request_id id, uint32_t branch);
 
 enum esp_event_kind { ESP_EVENT_TOKEN, ESP_EVENT_DONE };
 enum esp_finish { ESP_FINISH_STOP, ESP_FINISH_LENGTH, ESP_FINISH_CANCELLED, ESP_FINISH_ERROR };

@@ -65,8 +65,9 @@ uint32_t esp_lease_tail(const struct esp_lease_ctx *ctx, const struct esp_seq *s
     if (match.n_pages != seq->n_node || match.n_copy_tokens == 0 || n_tokens <= seq->n_computed) {
         return 0;
     }
-    esp_tree_lease(ctx->tree, match.copy_node, NULL);
-    *ret_src = match.copy_node;
+    struct esp_node_id src = esp_tree_page_node(ctx->tree, match.copy_page);
+    esp_tree_lease(ctx->tree, src, NULL);
+    *ret_src = src;
     return n_tokens - seq->n_computed;
 }
 

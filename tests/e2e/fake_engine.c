@@ -1,9 +1,10 @@
 /* A scripted engine behind espalier.h: tests of the server without a model.
  *
  * The "model" is a JSON file, read again at every submit: {"tokens":[hex…],"repeat","delay_us","start_ms",
- * "fail_after","echo_grammar","load_ms","n_ctx","n_batch","n_queue"}. Every request answers with the script's
- * tokens. Pages are counted as the real engine does: a running request leases ceil(tokens / 16) of them until
- * it ends or is cancelled. Cached tokens are those of the longest prompt seen in the same namespace.
+ * "fail_after","echo_grammar","load_ms","n_ctx","n_batch","n_queue","skew"}. Every request answers with the script's
+ * tokens, and its branch i from the token i · skew on. Pages are counted as the real engine does: a running
+ * request leases ceil(tokens / 16) of them until it ends or is cancelled. Cached tokens are those of the longest
+ * prompt seen in the same namespace.
  * Limits of this fake: prompts and requests it remembers. Tests only.
  */
 #include <stdio.h>
@@ -113,7 +114,7 @@ static uint32_t token_at(const struct fake_request *r, uint32_t at)
 
 static void step_branch(struct esp_engine *engine, struct fake_request *r, uint32_t branch)
 {
-    uint32_t at = r->n_sent[branch], token = token_at(r, at);
+    uint32_t at = r->n_sent[branch], token = token_at(r, at + branch * r->script.skew);
     if (r->script.fail_after >= 0 && at >= (uint32_t)r->script.fail_after) {
         finish(engine, r, branch, ESP_FINISH_ERROR);
     } else if (at >= r->request.n_max || r->request.n_tokens + at >= engine->config.n_ctx) {
@@ -340,6 +341,19 @@ void esp_cancel(esp_engine *engine, esp_request_id id)
             if (branch < r->request.n) {
                 finish(engine, r, branch, ESP_FINISH_CANCELLED);
             }
+        }
+    }
+    pthread_cond_signal(&engine->work);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+void esp_stop(esp_engine *engine, esp_request_id id, uint32_t branch)
+{
+    pthread_mutex_lock(&engine->lock);
+    for (uint32_t idx = 0; idx < REQUESTS_MAX; idx++) {
+        struct fake_request *r = &engine->requests[idx];
+        if (r->used && r->id == id && branch < r->request.n) {
+            finish(engine, r, branch, ESP_FINISH_STOP);
         }
     }
     pthread_cond_signal(&engine->work);

@@ -29,7 +29,7 @@ struct fake_script {
     uint32_t *tokens, n_tokens;
     bool repeat, echo_grammar;
     int64_t delay_ns, start_ns, fail_after, load_ms;
-    uint32_t n_ctx, n_batch, n_queue;
+    uint32_t n_ctx, n_batch, n_queue, skew;
 };
 
 /* Ids of a text given as bytes: known pieces are found again, new ones get an id. */

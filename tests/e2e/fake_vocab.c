@@ -72,6 +72,7 @@ bool fake_script_read(const char *path, esp_vocab *vocab, struct fake_script *re
         .n_ctx = (uint32_t)number(root, "n_ctx", 4096),
         .n_batch = (uint32_t)number(root, "n_batch", 64),
         .n_queue = (uint32_t)number(root, "n_queue", 1024),
+        .skew = (uint32_t)number(root, "skew", 0),
     };
     for (size_t idx = 0; idx < n; idx++) {
         char bytes[4096];

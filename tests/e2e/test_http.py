@@ -113,6 +113,24 @@ def stream_equals_whole_with_logprobs():
 
 
 @test
+def stop_string_ends_one_branch():
+    pieces = [b"a"] * 10 + [b"X"] + [b"b"] * 100
+    for stream in (False, True):
+        with fake(tokens=pieces, skew=11, delay_us=2000) as server:
+            reply = server.chat(n=2, stop="X", stream=stream)
+            if stream:
+                texts = ["".join(c["delta"].get("content", "") for e in reply.events()[:-1] for c in e["choices"]
+                                 if c["index"] == i) for i in range(2)]
+            else:
+                texts = [choice["message"]["content"] for choice in reply.json()["choices"]]
+            assert texts == ["a" * 10, "b" * 100], texts
+            n = server.metric("espalier_generation_tokens_total")
+            assert 111 <= n < 150, f"the engine generated {n} tokens: the stopped branch went on"
+            server.wait_metric('espalier_requests_total{finish="stop"}', 1)
+            assert server.metric("espalier_kv_pages_leased") == 0
+
+
+@test
 def equal_floats_have_equal_digits():
     with fake() as server:
         for entry in server.chat(logprobs=True, top_logprobs=1).json()["choices"][0]["logprobs"]["content"]:

@@ -121,6 +121,14 @@ void rig_cancel(struct rig *rig, struct rig_request *request)
     esp_cancel(rig->engine, request->id);
 }
 
+void rig_stop(struct rig *rig, struct rig_request *request, uint32_t branch)
+{
+    if (branch < request->n) {
+        request->branch[branch].stopped = true;
+    }
+    esp_stop(rig->engine, request->id, branch);
+}
+
 /* The next token of a branch of which the tokens of ref are known. */
 static struct esp_sample_row draw_alone(const struct esp_hash_ref *ref, const struct rig_request *request,
                                         uint32_t branch, uint32_t n, struct esp_matcher *matcher)
@@ -185,7 +193,8 @@ static void compare(struct rig *rig, const struct rig_request *request, uint32_t
         wrong(rig, "request %llx branch %u: %u tokens (%u …), alone %u (%u …)", (unsigned long long)request->id, branch,
               got->n, got->tokens[0], alone.n, alone.tokens[0]);
     }
-    if (got->last.finish != finish && !(request->cancelled && got->last.finish == ESP_FINISH_CANCELLED)) {
+    if (got->last.finish != finish && !(request->cancelled && got->last.finish == ESP_FINISH_CANCELLED) &&
+        !(got->stopped && got->last.finish == ESP_FINISH_STOP)) {
         wrong(rig, "request %llx branch %u: finish %d, alone %d (%s)", (unsigned long long)request->id, branch,
               (int)got->last.finish, (int)finish, got->last.error);
     }

@@ -18,7 +18,7 @@ struct rig_branch {
     uint32_t tokens[RIG_TOKENS_MAX];
     uint32_t n;
     float logprob_sum;
-    bool done;
+    bool done, stopped;
     struct esp_event last;
 };
 
@@ -66,6 +66,7 @@ void rig_finish(struct rig *rig);
 struct rig_request *rig_submit(struct rig *rig, const struct rig_request *request, esp_status *ret_status,
                                struct esp_err *err);
 void rig_cancel(struct rig *rig, struct rig_request *request);
+void rig_stop(struct rig *rig, struct rig_request *request, uint32_t branch);
 /* Takes at most n events; returns whether there was one. */
 bool rig_poll(struct rig *rig, uint32_t n);
 /* One step, then the walker; takes at most n_polls events afterwards. Returns whether anything happened. */

@@ -111,4 +111,62 @@ static void test_tails_go_first(void)
     drain_and_finish(&rig);
 }
 
-ESP_TEST_MAIN(T(test_full_and_preempted), T(test_tails_go_first))
+/* One branch is stopped while it waits, computes its prompt, decodes, is full or is over; the others go on. */
+static void test_stop_branch(void)
+{
+    struct rig rig;
+    struct rig_config config = big;
+    config.n_batch_max = 3;
+    config.prefill_chunk = 16;
+    for (uint32_t n_steps = 0; n_steps < 90; n_steps += n_steps < 12 ? 1 : 13) {
+        REQUIRE(rig_init(&rig, &config));
+        struct rig_request request = request_of(1, 40, 70);
+        request.n = 4;
+        struct rig_request *kept = must_submit(&rig, &request);
+        for (uint32_t i = 0; i < n_steps; i++) {
+            rig_step(&rig, n_steps < 70 ? 100 : 0);
+        }
+        rig_stop(&rig, kept, 2);
+        rig_stop(&rig, kept, 2);
+        rig_stop(&rig, kept, 3); /* waits: three run at once */
+        rig_stop(&rig, kept, 4);
+        rig_stop(&rig, kept, UINT32_MAX);
+        rig_step(&rig, 1000);
+        CHECK(kept->branch[2].done && kept->branch[2].last.finish == ESP_FINISH_STOP);
+        CHECK(kept->branch[3].done && kept->branch[3].last.finish == ESP_FINISH_STOP);
+        CHECK(n_steps > 70 || (!kept->branch[0].done && !kept->branch[1].done), "after %u steps", n_steps);
+        CHECK(rig_drain(&rig), "%s", rig.failure);
+        CHECK(kept->branch[0].n == 70 && kept->branch[1].n == 70 && kept->branch[0].last.finish == ESP_FINISH_LENGTH);
+        rig_stop(&rig, kept, 1); /* gone */
+        drain_and_finish(&rig);
+    }
+}
+
+/* A cancel and a stop that reach the engine in the same step: each branch ends once. The next request in the
+ * slot knows nothing of it. */
+static void test_stop_and_cancel(void)
+{
+    struct rig rig;
+    REQUIRE(rig_init(&rig, &big));
+    struct rig_request request = request_of(1, 40, 70);
+    request.n = 2;
+    for (uint32_t round = 0; round < 2 * (64 + 32); round++) { /* every slot twice */
+        struct rig_request *kept = must_submit(&rig, &request);
+        if (round % 3 == 0) {
+            rig_step(&rig, 0);
+        }
+        rig_stop(&rig, kept, 1);
+        rig_cancel(&rig, kept);
+        rig_step(&rig, 10);
+        CHECK(kept->branch[0].done && kept->branch[0].last.finish == ESP_FINISH_CANCELLED, "round %u", round);
+        CHECK(kept->branch[1].done && kept->branch[1].last.finish == ESP_FINISH_STOP, "round %u", round);
+    }
+    struct rig_request *kept = must_submit(&rig, &request);
+    rig_drain(&rig);
+    CHECK(kept->branch[1].last.finish == ESP_FINISH_LENGTH);
+    CHECK(metrics_of(&rig).requests_finished[ESP_FINISH_CANCELLED] == 2 * (64 + 32));
+    CHECK(metrics_of(&rig).requests_finished[ESP_FINISH_LENGTH] == 1);
+    drain_and_finish(&rig);
+}
+
+ESP_TEST_MAIN(T(test_full_and_preempted), T(test_tails_go_first), T(test_stop_branch), T(test_stop_and_cancel))

@@ -62,6 +62,10 @@ static void *client_main(void *arg)
             usleep((useconds_t)esp_rng_below(&rng, 300));
             esp_cancel(client->engine, id);
         }
+        if (esp_rng_below(&rng, 3) == 0) {
+            esp_stop(client->engine, id, (uint32_t)esp_rng_below(&rng, 2));
+            esp_stop(client->engine, id - 1, 0); /* of another client, or nobody's */
+        }
         if (esp_rng_below(&rng, 20) == 0) {
             esp_cache_flush(client->engine);
         }

@@ -247,4 +247,5 @@ static void test_moves(void)
     CHECK(!esp_seq_may_move(ESP_SEQ_HOLD, ESP_SEQ_DECODE));
 }
 
-ESP_TEST_MAIN(T(test_budget), T(test_twins), T(test_tail_copy), T(test_copy_source_stays), T(test_preempt), T(test_order), T(test_moves))
+ESP_TEST_MAIN(T(test_budget), T(test_twins), T(test_tail_copy), T(test_copy_source_stays), T(test_preempt),
+              T(test_order), T(test_moves))
