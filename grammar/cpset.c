@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/map.h"
 #include "runtime/base/utf8.h"
 
 #define CP_MAX 0x10FFFFu
@@ -303,16 +304,33 @@ struct spell {
     enum esp_spelling spelling;
     bool others;
     uint32_t any_tail, tail;
+    struct esp_bytesmap *rests; /* characters taken → the others and what follows them: levels look alike */
 };
+
+/* Any other character than the taken ones, and then anything. */
+static uint32_t other_chars(const struct spell *s, struct esp_cpset *taken)
+{
+    esp_cpset_normalise(taken);
+    uint32_t id = esp_bytesmap_get(s->rests, taken->r, taken->n * sizeof *taken->r);
+    if (id == ESP_MAP_NONE) {
+        struct esp_cpset rest;
+        esp_cpset_init(&rest, taken->arena);
+        esp_cpset_add_set(&rest, taken);
+        esp_cpset_normalise(&rest);
+        esp_cpset_negate(&rest);
+        id = esp_expr_cat(s->x, esp_spell_set(s->x, s->spelling, &rest), s->any_tail);
+        if (esp_bytesmap_put(s->rests, taken->r, taken->n * sizeof *taken->r, id) != ESP_OK) {
+            esp_exprs_fail(s->x, ESP_ENOMEM);
+        }
+    }
+    return id;
+}
 
 static uint32_t close_level(const struct spell *s, struct level *level)
 {
     uint32_t ids[3] = {level->branches, ESP_EXPR_EMPTY, level->word != s->others ? s->tail : ESP_EXPR_EMPTY};
     if (s->others) {
-        struct esp_cpset rest = level->taken;
-        esp_cpset_normalise(&rest);
-        esp_cpset_negate(&rest);
-        ids[1] = esp_expr_cat(s->x, esp_spell_set(s->x, s->spelling, &rest), s->any_tail);
+        ids[1] = other_chars(s, &level->taken);
     }
     return esp_expr_alt(s->x, ids, 3);
 }
@@ -360,7 +378,8 @@ static void walk_words(const struct spell *s, const struct esp_spell_word *sorte
 uint32_t esp_spell_words(struct esp_exprs *x, enum esp_spelling spelling, struct esp_arena *arena,
                          const struct esp_spell_word *words, uint32_t n_words, bool others, uint32_t tail)
 {
-    struct spell s = {x, spelling, others, ESP_EXPR_EMPTY, tail};
+    struct esp_bytesmap rests;
+    struct spell s = {x, spelling, others, ESP_EXPR_EMPTY, tail, &rests};
     s.any_tail = others ? esp_expr_cat(x, esp_spell_any(x, spelling), tail) : ESP_EXPR_EMPTY;
     size_t longest = 0;
     for (uint32_t idx = 0; idx < n_words; idx++) {
@@ -378,6 +397,9 @@ uint32_t esp_spell_words(struct esp_exprs *x, enum esp_spelling spelling, struct
         qsort(sorted, n_words, sizeof *sorted, compare_words);
     }
     esp_cpset_init(&levels[0].taken, arena);
+    esp_bytesmap_init(&rests, ESP_TAG_GRAMMAR);
     walk_words(&s, sorted, n_words, cps, levels);
-    return close_level(&s, &levels[0]);
+    uint32_t id = close_level(&s, &levels[0]);
+    esp_bytesmap_finish(&rests);
+    return id;
 }

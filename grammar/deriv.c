@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "grammar/live.h"
+#include "grammar/objects.h"
 #include "grammar/vec.h"
 
 /* Phases of the reader of JSON strings. */
@@ -153,6 +154,7 @@ uint32_t esp_expr_deriv(struct esp_exprs *x, uint32_t id, unsigned byte)
     }
     case ESP_X_LEN: return deriv_len(x, &e, byte);
     case ESP_X_NUM: return deriv_num(x, &e, byte);
+    case ESP_X_KEYS: return esp_keys_deriv(x, &e, byte);
     default: return ESP_EXPR_EMPTY;
     }
 }
@@ -174,6 +176,23 @@ static void sign_range(uint64_t *signature, unsigned first, unsigned last, uint6
 {
     for (unsigned byte = first; byte <= last; byte++) {
         signature[byte] = signature[byte] * UINT64_C(0x9e3779b97f4a7c15) + salt;
+    }
+}
+
+static void sign_heads(struct esp_exprs *x, uint32_t id, uint64_t *signature);
+
+static void sign_keys(struct esp_exprs *x, const struct esp_expr *e, uint64_t *signature)
+{
+    struct esp_byteset set;
+    if (e->b == ESP_KEYS_REST) {
+        sign_heads(x, esp_keys_expand(x, e), signature);
+        return;
+    }
+    esp_keys_bytes(x, e, &set);
+    for (unsigned byte = 0; byte < 256; byte++) {
+        if (esp_byteset_has(&set, byte)) {
+            sign_range(signature, byte, byte, 2000 + byte);
+        }
     }
 }
 
@@ -214,6 +233,7 @@ static void sign_heads(struct esp_exprs *x, uint32_t id, uint64_t *signature)
             sign_range(signature, (unsigned char)*c, (unsigned char)*c, 1000 + (unsigned char)*c);
         }
         break;
+    case ESP_X_KEYS: sign_keys(x, &e, signature); break;
     default: break;
     }
 }

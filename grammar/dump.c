@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "grammar/matcher.h"
+#include "grammar/objects.h"
 
 #define DUMP_DEPTH_MAX 40
 #define DUMP_RULES_MAX 200
@@ -84,6 +85,24 @@ static void dump_list(const struct esp_exprs *x, const struct esp_expr *e, struc
     esp_buf_char(buf, ')');
 }
 
+static void dump_keys(const struct esp_exprs *x, const struct esp_expr *e, struct esp_buf *buf, unsigned depth)
+{
+    uint32_t n;
+    const struct esp_key *keys = esp_objects_keys(x->objects, e->a, &n);
+    esp_buf_char(buf, '{');
+    for (uint32_t idx = e->c; idx < n; idx++) {
+        esp_buf_str(buf, idx > e->c ? " " : "");
+        if (idx == e->c + 20) {
+            esp_buf_printf(buf, "… %u more", n - idx);
+            break;
+        }
+        esp_buf_add(buf, keys[idx].name, keys[idx].n_bytes);
+        esp_buf_str(buf, keys[idx].required ? "!" : "");
+        dump_expr(x, keys[idx].after, buf, depth + 1);
+    }
+    esp_buf_char(buf, '}');
+}
+
 static void dump_cat(const struct esp_exprs *x, uint32_t id, struct esp_buf *buf, unsigned depth)
 {
     while (x->exprs[id].op == ESP_X_CAT && !buf->failed) {
@@ -120,6 +139,7 @@ static void dump_expr(const struct esp_exprs *x, uint32_t id, struct esp_buf *bu
         dump_expr(x, e->a, buf, depth + 1);
         dump_counts("#{", e->c, e->d, buf);
         break;
+    case ESP_X_KEYS: dump_keys(x, e, buf, depth); break;
     default: dump_number(x, e->a, buf); break;
     }
 }

@@ -166,6 +166,7 @@ esp_status esp_exprs_copy(struct esp_exprs *x, const struct esp_exprs *from, siz
 {
     *x = (struct esp_exprs){.fuel = UINT64_MAX,
                             .lens = from->lens,
+                            .objects = from->objects,
                             .alphabet = from->alphabet,
                             .json_any = from->json_any,
                             .raw_any = from->raw_any};
@@ -545,4 +546,11 @@ uint32_t esp_expr_num(struct esp_exprs *x, uint32_t bounds, const char *text, ui
     unsigned flags = ESP_EXPR_BYTES | (esp_num_complete(b, text, n_bytes) ? ESP_EXPR_NULLABLE : 0);
     return intern(x,
                   (struct esp_expr){.op = ESP_X_NUM, .flags = (uint8_t)flags, .height = 1, .a = bounds, .b = text_id});
+}
+
+uint32_t esp_expr_keys(struct esp_exprs *x, uint32_t object, uint32_t at, uint32_t from, uint32_t count)
+{
+    return intern(
+        x, (struct esp_expr){
+               .op = ESP_X_KEYS, .flags = ESP_EXPR_BYTES, .height = 1, .a = object, .b = at, .c = from, .d = count});
 }

@@ -4,6 +4,7 @@
  *   CALL n     the value of node n (a rule of its own; the frame machine pushes)
  *   LEN r      r, as the text of a JSON string, with lo to hi code points; counters stay numbers
  *   NUM t      a JSON number inside exact bounds, of which t was written so far
+ *   KEYS       members of an object: which keys may still come, how much of one is written (objects.h)
  *
  * Equal expressions have equal ids, so a state is found again by its id. The next state on a byte is the
  * derivative; a state that is asked often gets a row of 256 answers. No expression but EMPTY has an empty
@@ -32,7 +33,8 @@ enum esp_expr_op {
     ESP_X_AND,
     ESP_X_CALL,
     ESP_X_LEN,
-    ESP_X_NUM
+    ESP_X_NUM,
+    ESP_X_KEYS
 };
 
 enum { ESP_EXPR_EMPTY = 0, ESP_EXPR_EPS = 1 }; /* ids */
@@ -54,7 +56,7 @@ struct esp_expr {
     uint8_t op, flags;
     uint16_t height;
     /* SET a=list (8 words)  CAT a,b  ALT/AND a=list b=count  REP a c=lo d=hi  CALL a=node  LEN a b=phase c=lo d=hi
-     * NUM a=bounds b=text */
+     * NUM a=bounds b=text  KEYS a=object b=at c=from d=count */
     uint32_t a, b, c, d;
     uint32_t row; /* index into rows, 0 = none */
 };
@@ -71,7 +73,8 @@ struct esp_byteset {
     uint64_t w[4];
 };
 
-struct esp_lens; /* live.h */
+struct esp_lens;    /* live.h */
+struct esp_objects; /* objects.h */
 
 struct esp_exprs {
     struct esp_expr *exprs;
@@ -86,6 +89,7 @@ struct esp_exprs {
     uint32_t n_scratch, scratch_cap;
     struct esp_nums nums;
     const struct esp_lens *lens; /* borrowed; NULL = none */
+    struct esp_objects *objects; /* likewise; written at compile only */
     struct esp_arena arena;      /* rows, calls */
     struct esp_byteset alphabet; /* bytes that some token spells; others are in no set */
     uint32_t json_any, raw_any;  /* Σ* inside a JSON string and as plain text; 0 until made */
@@ -115,6 +119,9 @@ uint32_t esp_expr_call(struct esp_exprs *x, uint32_t node);
 /* EMPTY unless some text of r has lo to hi code points (tables must exist when r is not json_any). */
 uint32_t esp_expr_len(struct esp_exprs *x, uint32_t r, uint32_t phase, uint32_t lo, uint32_t hi);
 uint32_t esp_expr_num(struct esp_exprs *x, uint32_t bounds, const char *text, uint32_t n_bytes);
+
+/* A state of an object's members that some text completes; see objects.h. */
+uint32_t esp_expr_keys(struct esp_exprs *x, uint32_t object, uint32_t at, uint32_t from, uint32_t count);
 
 /* deriv.c */
 uint32_t esp_expr_deriv(struct esp_exprs *x, uint32_t id, unsigned byte);

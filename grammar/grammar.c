@@ -4,6 +4,7 @@
  * a fresh one; matchers on the old one move over when they next look. Thread: any.
  */
 #include "grammar/matcher.h"
+#include "grammar/objects.h"
 
 #include <string.h>
 
@@ -109,6 +110,7 @@ static esp_status check_start(struct esp_grammar *g, struct esp_err *err)
 static void grammar_destroy(struct esp_grammar *g)
 {
     esp_store_destroy(g->store);
+    esp_objects_destroy(g->base.objects);
     esp_exprs_finish(&g->base);
     esp_lens_destroy(g->lens);
     esp_free(g->starts);
@@ -150,7 +152,8 @@ esp_status esp_grammar_compile(const struct esp_trie *trie, const struct esp_gra
                    COMPILE_BYTES_MAX);
     g->lens = esp_lens_create();
     g->base.lens = g->lens;
-    status = g->lens == NULL ? ESP_ENOMEM : g->base.failed;
+    g->base.objects = esp_objects_create();
+    status = g->lens == NULL || g->base.objects == NULL ? ESP_ENOMEM : g->base.failed;
     if (status == ESP_OK) {
         status = compile_kind(g, spec, &own);
     }
@@ -204,7 +207,7 @@ size_t esp_grammar_bytes(const struct esp_grammar *grammar)
     size_t bytes = esp_store_bytes(store);
     pthread_mutex_unlock(&store->lock);
     return sizeof *grammar + esp_exprs_bytes(&grammar->base) + esp_lens_bytes(grammar->lens) +
-           (size_t)grammar->n_starts * sizeof *grammar->starts + bytes;
+           esp_objects_bytes(grammar->base.objects) +           (size_t)grammar->n_starts * sizeof *grammar->starts + bytes;
 }
 
 const char *esp_grammar_warnings(const struct esp_grammar *grammar)

@@ -77,7 +77,8 @@ struct esp_atom {
     enum esp_atom_kind kind;
     uint32_t expr;
     uint32_t *prefix;                  /* array: nodes */
-    uint32_t n_prefix, rest, min, max; /* rest: node of further items */
+    uint32_t n_prefix, rest; /* rest: node of further items */
+    uint32_t min, max;       /* items or members */
     struct esp_prop *props;
     uint32_t n_props, additional; /* additional: node of other keys */
     struct esp_atom *next;

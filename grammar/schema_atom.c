@@ -235,6 +235,8 @@ static esp_status add_object(struct conj *c)
             status = esp_schema_memory(c->s);
             goto done;
         }
+        atom->min = 0;
+        atom->max = ESP_EXPR_INF;
         atom->props = names.props;
         atom->n_props = names.n;
         atom->additional = additional;

@@ -4,12 +4,13 @@
  * productive when one of its atoms is, an array atom when its first `min` items are, an object atom when its
  * required keys are. Calls of other nodes become EMPTY and vanish in the constructors.
  *
- *   { key colon value (comma key colon value)* }    rest[i] = what may follow once key i − 1 is decided
+ *   { members }    objects.c knows which keys may follow which
  *
  * Thread: the owner's.
  */
 #include <string.h>
 
+#include "grammar/objects.h"
 #include "grammar/schema.h"
 #include "grammar/vec.h"
 
@@ -121,19 +122,6 @@ static uint32_t build_array(struct esp_schema *s, const struct punctuation *p, c
     return esp_expr_cat(x, p->open_array, min == 0 ? esp_expr_alt2(x, p->close_array, id) : id);
 }
 
-/* The key as it is written, with what follows it. */
-static uint32_t member(struct esp_schema *s, const struct punctuation *p, const struct esp_prop *prop, uint32_t rest)
-{
-    struct esp_exprs *x = s->x;
-    uint32_t value = call(s, prop->node);
-    if (value == ESP_EXPR_EMPTY) {
-        return ESP_EXPR_EMPTY;
-    }
-    uint32_t quote = esp_expr_byte(x, '"');
-    uint32_t after = esp_expr_cat(x, quote, esp_expr_cat(x, p->colon, esp_expr_cat(x, value, rest)));
-    return esp_expr_cat(x, quote, esp_spell_text(x, s->spelling, prop->name, prop->n_bytes, after));
-}
-
 /* A key that is not declared, colon and value. */
 static uint32_t other_member(struct esp_schema *s, const struct punctuation *p, const struct esp_atom *atom)
 {
@@ -154,18 +142,25 @@ static uint32_t other_member(struct esp_schema *s, const struct punctuation *p, 
 static uint32_t build_object(struct esp_schema *s, const struct punctuation *p, const struct esp_atom *atom)
 {
     struct esp_exprs *x = s->x;
-    uint32_t other = other_member(s, p, atom);
-    uint32_t rest =
-        esp_expr_cat(x, esp_expr_rep(x, esp_expr_cat(x, p->comma, other), 0, ESP_EXPR_INF), p->close_object);
-    uint32_t first = esp_expr_alt2(x, p->close_object, esp_expr_cat(x, other, rest));
-    for (uint32_t idx = atom->n_props; idx-- > 0 && x->failed == ESP_OK;) {
-        const struct esp_prop *prop = &atom->props[idx];
-        uint32_t here = member(s, p, prop, rest);
-        uint32_t later = esp_expr_cat(x, p->comma, here);
-        first = prop->required ? here : esp_expr_alt2(x, first, here);
-        rest = prop->required ? later : esp_expr_alt2(x, rest, later);
+    struct esp_key *keys = esp_arena_alloc(&s->arena, (size_t)atom->n_props + 1, sizeof *keys);
+    if (keys == NULL) {
+        esp_exprs_fail(x, ESP_ENOMEM);
+        return ESP_EXPR_EMPTY;
     }
-    return esp_expr_cat(x, p->open_object, first);
+    for (uint32_t idx = 0; idx < atom->n_props; idx++) {
+        const struct esp_prop *prop = &atom->props[idx];
+        uint32_t after = esp_expr_cat(x, p->colon, call(s, prop->node));
+        keys[idx] = (struct esp_key){prop->name, prop->n_bytes, prop->required, after};
+    }
+    struct esp_members members = {.keys = keys,
+                                  .n_keys = atom->n_props,
+                                  .min = atom->min,
+                                  .max = atom->max,
+                                  .comma = p->comma,
+                                  .close = p->close_object,
+                                  .other = other_member(s, p, atom),
+                                  .spelling = s->spelling};
+    return esp_expr_cat(x, p->open_object, esp_objects_add(x, &members));
 }
 
 static uint32_t build_node(struct esp_schema *s, const struct punctuation *p, const struct esp_node *node)
