@@ -1,7 +1,8 @@
 /* Formats of strings, as regular expressions over the decoded text. Only exact ones are built.
  *
  * date, time and date-time follow RFC 3339 (month lengths, leap years, leap seconds at 23:59:60 UTC), ipv4
- * is dotted decimal without leading zeros, uuid is RFC 4122's text form, json-pointer RFC 6901.
+ * is dotted decimal without leading zeros, ipv6 RFC 4291's text forms, uuid RFC 4122's, json-pointer RFC 6901,
+ * email a mailbox of RFC 5321, uri and iri RFC 3986 and RFC 3987, uri-template RFC 6570, duration RFC 3339's appendix.
  * Names that some draft defines and that are not here are refused when formats are asserted.
  * Thread: the owner's.
  */
@@ -17,6 +18,57 @@
     "02-(?:0[1-9]|1[0-9]|2[0-8]))|" LEAP "-02-29)"
 #define OFFSET "(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 #define FRACTION "(?:\\.[0-9]+)?"
+#define SECONDS "[0-9]+S"
+#define MINUTES "[0-9]+M(?:" SECONDS ")?"
+#define HOURS "[0-9]+H(?:" MINUTES ")?"
+#define TIME_SPAN "T(?:" HOURS "|" MINUTES "|" SECONDS ")"
+#define DAYS "[0-9]+D"
+#define MONTHS "[0-9]+M(?:" DAYS ")?"
+#define YEARS "[0-9]+Y(?:" MONTHS ")?"
+#define DURATION "P(?:(?:" DAYS "|" MONTHS "|" YEARS ")(?:" TIME_SPAN ")?|" TIME_SPAN "|[0-9]+W)"
+
+#define IPV4 OCTET "(?:\\." OCTET "){3}"
+#define H16 "[0-9A-Fa-f]{1,4}"
+#define LS32 "(?:" H16 ":" H16 "|" IPV4 ")"
+#define IPV6                                                                                                           \
+    "(?:(?:" H16 ":){6}" LS32 "|::(?:" H16 ":){5}" LS32 "|(?:" H16 ")?::(?:" H16 ":){4}" LS32 "|(?:(?:" H16            \
+    ":){0,1}" H16 ")?::(?:" H16 ":){3}" LS32 "|(?:(?:" H16 ":){0,2}" H16 ")?::(?:" H16 ":){2}" LS32 "|(?:(?:" H16      \
+    ":){0,3}" H16 ")?::" H16 ":" LS32 "|(?:(?:" H16 ":){0,4}" H16 ")?::" LS32 "|(?:(?:" H16 ":){0,5}" H16 ")?::" H16   \
+    "|(?:(?:" H16 ":){0,6}" H16 ")?::)"
+
+/* RFC 5321: a mailbox. */
+#define ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+#define LOCAL_PART "(?:" ATOM "(?:\\." ATOM ")*|\"(?:[ !#-\\[\\]-~]|\\\\[ -~])*\")"
+#define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+#define EMAIL LOCAL_PART "@(?:" LABEL "(?:\\." LABEL ")*|\\[(?:" IPV4 "|IPv6:" IPV6 ")\\])"
+
+/* RFC 3986, and RFC 3987 with U: the characters it adds. P: those it adds to the query. */
+#define UCS                                                                                                            \
+    "\\u{A0}-\\u{D7FF}\\u{F900}-\\u{FDCF}\\u{FDF0}-\\u{FFEF}\\u{10000}-\\u{1FFFD}\\u{20000}-\\u{2FFFD}"                \
+    "\\u{30000}-\\u{3FFFD}\\u{40000}-\\u{4FFFD}\\u{50000}-\\u{5FFFD}\\u{60000}-\\u{6FFFD}\\u{70000}-\\u{7FFFD}"        \
+    "\\u{80000}-\\u{8FFFD}\\u{90000}-\\u{9FFFD}\\u{A0000}-\\u{AFFFD}\\u{B0000}-\\u{BFFFD}\\u{C0000}-\\u{CFFFD}"        \
+    "\\u{D0000}-\\u{DFFFD}\\u{E1000}-\\u{EFFFD}"
+#define UCS_PRIVATE "\\u{E000}-\\u{F8FF}\\u{F0000}-\\u{FFFFD}\\u{100000}-\\u{10FFFD}"
+#define PCT "%[0-9A-Fa-f]{2}"
+#define PLAIN "-A-Za-z0-9._~!$&'()*+,;="
+#define CHARS(U, MORE) "(?:[" PLAIN MORE U "]|" PCT ")"
+#define HOST(U) "(?:\\[(?:" IPV6 "|[vV][0-9A-Fa-f]+\\.[" PLAIN ":]+)\\]|" CHARS(U, "") "*)"
+#define AUTHORITY(U) "(?:" CHARS(U, ":") "*@)?" HOST(U) "(?::[0-9]*)?"
+#define SEGMENTS(U) "(?:/" CHARS(U, ":@") "*)*"
+#define ABSOLUTE(U) "/(?:" CHARS(U, ":@") "+" SEGMENTS(U) ")?"
+#define TAIL(U, P) "(?:\\?" CHARS(U P, ":@/?") "*)?(?:#" CHARS(U, ":@/?") "*)?"
+#define URI(U, P)                                                                                                      \
+    "[A-Za-z][A-Za-z0-9+.-]*:(?://" AUTHORITY(U) SEGMENTS(U) "|" ABSOLUTE(U) "|" CHARS(U, ":@") "+" SEGMENTS(U) "|)"   \
+    TAIL(U, P)
+#define RELATIVE(U, P)                                                                                                 \
+    "(?://" AUTHORITY(U) SEGMENTS(U) "|" ABSOLUTE(U) "|" CHARS(U, "@") "+" SEGMENTS(U) "|)" TAIL(U, P)
+
+/* RFC 6570 */
+#define VARCHAR "(?:[A-Za-z0-9_]|" PCT ")"
+#define VARSPEC VARCHAR "(?:\\.?" VARCHAR ")*(?::[1-9][0-9]{0,3}|\\*)?"
+#define TEMPLATE                                                                                                       \
+    "(?:[!#$&-;=?-\\[\\]_a-z~" UCS UCS_PRIVATE "]|" PCT "|\\{[+#./;?&=,!@|]?" VARSPEC "(?:," VARSPEC ")*\\})*"
+
 #define PLAIN_TIME "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]" FRACTION OFFSET
 
 static const struct {
@@ -24,22 +76,22 @@ static const struct {
 } formats[] = {
     {"date", DATE},
     {"date-time", ""},
-    {"duration", NULL},
-    {"email", NULL},
+    {"duration", DURATION},
+    {"email", EMAIL},
     {"hostname", NULL},
     {"idn-email", NULL},
     {"idn-hostname", NULL},
-    {"ipv4", OCTET "(?:\\." OCTET "){3}"},
-    {"ipv6", NULL},
-    {"iri", NULL},
-    {"iri-reference", NULL},
+    {"ipv4", IPV4},
+    {"ipv6", IPV6},
+    {"iri", URI(UCS, UCS_PRIVATE)},
+    {"iri-reference", "(?:" URI(UCS, UCS_PRIVATE) "|" RELATIVE(UCS, UCS_PRIVATE) ")"},
     {"json-pointer", "(?:/(?:[^~/]|~[01])*)*"},
     {"regex", NULL},
     {"relative-json-pointer", "(?:0|[1-9][0-9]*)(?:#|(?:/(?:[^~/]|~[01])*)*)"},
     {"time", ""},
-    {"uri", NULL},
-    {"uri-reference", NULL},
-    {"uri-template", NULL},
+    {"uri", URI("", "")},
+    {"uri-reference", "(?:" URI("", "") "|" RELATIVE("", "") ")"},
+    {"uri-template", TEMPLATE},
     {"uuid", "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"},
 };
 

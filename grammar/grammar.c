@@ -207,7 +207,8 @@ size_t esp_grammar_bytes(const struct esp_grammar *grammar)
     size_t bytes = esp_store_bytes(store);
     pthread_mutex_unlock(&store->lock);
     return sizeof *grammar + esp_exprs_bytes(&grammar->base) + esp_lens_bytes(grammar->lens) +
-           esp_objects_bytes(grammar->base.objects) +           (size_t)grammar->n_starts * sizeof *grammar->starts + bytes;
+           esp_objects_bytes(grammar->base.objects) +
+           (size_t)grammar->n_starts * sizeof *grammar->starts + bytes;
 }
 
 const char *esp_grammar_warnings(const struct esp_grammar *grammar)

@@ -50,14 +50,14 @@ struct esp_leaf {
     const struct esp_jv *items, *prefix; /* items: for the rest; prefix: array of schemas */
     const struct esp_jv *values;         /* enum array, or NULL */
     const struct esp_jv *constant;
-    uint32_t min_items, max_items, min_chars, max_chars;
+    uint32_t min_items, max_items, min_chars, max_chars, min_members, max_members;
     struct esp_bounds bounds;
     uint32_t pattern, format; /* expressions over string contents, 0 = none */
     const struct esp_jv **applicators;
     uint32_t n_applicators;
     bool ref_only; /* $ref hides its siblings (up to draft-07) */
     /* where things were said, for messages */
-    const struct esp_jv *min_at, *max_at;
+    const struct esp_jv *min_at, *max_at, *min_members_at;
 };
 
 /* What a value must satisfy: a schema not yet expanded, a leaf's own assertions, or equality. */
@@ -81,6 +81,7 @@ struct esp_atom {
     uint32_t min, max;       /* items or members */
     struct esp_prop *props;
     uint32_t n_props, additional; /* additional: node of other keys */
+    const struct esp_jv *min_at;  /* where the least number of members was said */
     struct esp_atom *next;
 };
 struct esp_node {

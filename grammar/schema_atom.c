@@ -80,6 +80,7 @@ static esp_status item_node(struct conj *c, uint32_t index, uint32_t *ret_node)
 
 struct length {
     uint32_t min, max, n_prefix;
+    const struct esp_jv *min_at;
 };
 
 /* How long the array may be, and how many items have a schema of their own. False when no length is left. */
@@ -107,7 +108,7 @@ static bool array_length(struct conj *c, struct length *ret)
         esp_schema_why(c->s, min_at, "has minItems above maxItems");
         return false;
     }
-    *ret = (struct length){min, max, n_prefix < max ? n_prefix : max};
+    *ret = (struct length){min, max, n_prefix < max ? n_prefix : max, min_at};
     return true;
 }
 
@@ -213,12 +214,40 @@ static esp_status gather_names(struct conj *c, struct names *names)
     return status;
 }
 
+/* How many members the object may have. False when no number is left. */
+static bool object_length(struct conj *c, struct length *ret)
+{
+    struct length length = {0, ESP_EXPR_INF, 0, NULL};
+    for (uint32_t idx = 0; idx < c->n; idx++) {
+        const struct esp_leaf *leaf = c->leaves[idx];
+        if (leaf->min_members > length.min) {
+            length.min = leaf->min_members;
+            length.min_at = leaf->min_members_at;
+        }
+        length.max = leaf->max_members < length.max ? leaf->max_members : length.max;
+    }
+    if (length.min > length.max) {
+        esp_schema_why(c->s, length.min_at, "is above maxProperties");
+        return false;
+    }
+    if (c->value != NULL && (c->value->n < length.min || c->value->n > length.max)) {
+        esp_schema_why(c->s, c->value, "has a number of members that the schema beside it does not allow");
+        return false;
+    }
+    *ret = length;
+    return true;
+}
+
 static esp_status add_object(struct conj *c)
 {
     struct names names = {0};
+    struct length length = {0, 0, 0, NULL};
     uint32_t additional = ESP_NODE_NONE;
     esp_bytesmap_init(&names.map, ESP_TAG_GRAMMAR);
     esp_status status = gather_names(c, &names);
+    if (status == ESP_OK && !object_length(c, &length)) {
+        goto done;
+    }
     if (status == ESP_OK && c->value != NULL && names.n > c->value->n) {
         esp_schema_why(c->s, c->value, "lacks a required key");
         goto done;
@@ -235,8 +264,8 @@ static esp_status add_object(struct conj *c)
             status = esp_schema_memory(c->s);
             goto done;
         }
-        atom->min = 0;
-        atom->max = ESP_EXPR_INF;
+        *atom = (struct esp_atom){.kind = ESP_ATOM_OBJECT, .min = length.min, .max = length.max};
+        atom->min_at = length.min_at;
         atom->props = names.props;
         atom->n_props = names.n;
         atom->additional = additional;

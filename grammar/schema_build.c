@@ -29,12 +29,41 @@ static bool atom_productive(const struct esp_schema *s, const struct esp_atom *a
         }
         return atom->min <= atom->n_prefix || s->nodes[atom->rest].productive;
     }
+    uint32_t n_needed = 0, n_possible = 0;
     for (uint32_t idx = 0; idx < atom->n_props; idx++) {
-        if (atom->props[idx].required && !s->nodes[atom->props[idx].node].productive) {
+        bool productive = s->nodes[atom->props[idx].node].productive;
+        if (atom->props[idx].required && !productive) {
             return false;
         }
+        n_needed += atom->props[idx].required;
+        n_possible += productive;
     }
-    return true;
+    bool others = atom->additional != ESP_NODE_NONE && s->nodes[atom->additional].productive;
+    return n_needed <= atom->max && (n_possible >= atom->min || others);
+}
+
+/* Two members with keys that are not declared may be equal (nothing remembers them), so that a number of members
+ * that hangs on several of them cannot be promised. */
+static esp_status check_counts(struct esp_schema *s, const struct esp_node *node)
+{
+    for (const struct esp_atom *atom = node->atoms; atom != NULL; atom = atom->next) {
+        uint32_t n_needed = 0;
+        if (atom->kind != ESP_ATOM_OBJECT || atom->min < 2 || atom->additional == ESP_NODE_NONE ||
+            !s->nodes[atom->additional].productive) {
+            continue;
+        }
+        for (uint32_t idx = 0; idx < atom->n_props; idx++) {
+            n_needed += atom->props[idx].required;
+        }
+        if (atom->min > n_needed + 1) {
+            esp_status status =
+                esp_schema_fail(s, ESP_EUNSUPPORTED, atom->min_at,
+                                "needs more than one key that is not declared, and those may be equal");
+            esp_err_hint(s->err, "declare the keys, or set additionalProperties to false");
+            return status;
+        }
+    }
+    return ESP_OK;
 }
 
 /* Passes until nothing changes; chains of nodes mostly point forward, so the passes go backward. */
@@ -235,6 +264,22 @@ static esp_status check_disjoint(struct esp_schema *s)
     return ESP_OK;
 }
 
+/* What can only be said once all nodes are known. */
+static esp_status check_nodes(struct esp_schema *s)
+{
+    esp_status status = find_productive(s);
+    if (status == ESP_OK) {
+        status = check_disjoint(s);
+    }
+    if (status == ESP_OK && !s->nodes[0].productive) {
+        status = unsatisfiable(s);
+    }
+    for (uint32_t id = 0; id < s->n_nodes && status == ESP_OK; id++) {
+        status = check_counts(s, &s->nodes[id]);
+    }
+    return status;
+}
+
 esp_status esp_schema_build(struct esp_schema *s, uint32_t **ret_starts)
 {
     esp_status status = ESP_OK;
@@ -242,13 +287,7 @@ esp_status esp_schema_build(struct esp_schema *s, uint32_t **ret_starts)
         status = esp_schema_expand(s, s->n_expanded);
     }
     if (status == ESP_OK) {
-        status = find_productive(s);
-    }
-    if (status == ESP_OK) {
-        status = check_disjoint(s);
-    }
-    if (status == ESP_OK && !s->nodes[0].productive) {
-        status = unsatisfiable(s);
+        status = check_nodes(s);
     }
     if (status != ESP_OK) {
         return status;

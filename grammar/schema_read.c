@@ -231,6 +231,15 @@ static esp_status read_max_items(struct esp_schema *s, struct esp_leaf *leaf, co
 {
     return read_max(s, v, &leaf->max_items);
 }
+static esp_status read_min_members(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    leaf->min_members_at = v;
+    return read_min(s, v, &leaf->min_members);
+}
+static esp_status read_max_members(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    return read_max(s, v, &leaf->max_members);
+}
 static esp_status read_min_length(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
     return read_min(s, v, &leaf->min_chars);
@@ -379,18 +388,6 @@ static esp_status refuse_unless_empty(struct esp_schema *s, struct esp_leaf *lea
 {
     return v->type == ESP_JV_OBJECT && v->n == 0 ? ESP_OK : refuse(s, leaf, v);
 }
-static esp_status refuse_unless_zero(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
-{
-    uint32_t n;
-    esp_status status = count(s, v, &n);
-    return status != ESP_OK || n == 0 ? status : refuse(s, leaf, v);
-}
-static esp_status refuse_max(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
-{
-    uint32_t n;
-    esp_status status = count(s, v, &n);
-    return status != ESP_OK ? status : refuse(s, leaf, v);
-}
 static esp_status read_if(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
     bool used = esp_jv_find(leaf->self, "then") != NULL || esp_jv_find(leaf->self, "else") != NULL;
@@ -445,12 +442,12 @@ static const struct keyword {
     {"maxContains", NEW, note},
     {"maxItems", ESP_DRAFT_ANY, read_max_items},
     {"maxLength", ESP_DRAFT_ANY, read_max_length},
-    {"maxProperties", ESP_DRAFT_ANY, refuse_max},
+    {"maxProperties", ESP_DRAFT_ANY, read_max_members},
     {"maximum", ESP_DRAFT_ANY, read_maximum},
     {"minContains", NEW, note},
     {"minItems", ESP_DRAFT_ANY, read_min_items},
     {"minLength", ESP_DRAFT_ANY, read_min_length},
-    {"minProperties", ESP_DRAFT_ANY, refuse_unless_zero},
+    {"minProperties", ESP_DRAFT_ANY, read_min_members},
     {"minimum", ESP_DRAFT_ANY, read_minimum},
     {"multipleOf", ESP_DRAFT_ANY, refuse},
     {"not", ESP_DRAFT_ANY, refuse_unless_false},
@@ -496,6 +493,7 @@ static struct esp_leaf *new_leaf(struct esp_schema *s, const struct esp_jv *v)
                               .types = ESP_TYPE_ALL,
                               .max_items = ESP_EXPR_INF,
                               .max_chars = ESP_EXPR_INF,
+                              .max_members = ESP_EXPR_INF,
                               .applicators = applicators};
     return leaf;
 }
