@@ -3,6 +3,8 @@
 #include "frontend/http.h"
 #include "frontend/jsontext.h"
 
+#define LARGE_BYTES (1u << 20)
+
 static void write_entry(const struct esp_generation *gen, struct esp_buf *buf, uint32_t token, float logprob)
 {
     size_t n_bytes = 0;
@@ -86,6 +88,20 @@ static const struct esp_gen_api api_chat = {
     .whole = write_whole,
 };
 
+/* What is too large even to be rendered or tokenized is, to the client, a prompt that is too long. */
+static void refuse_prompt(struct esp_exchange *exchange, size_t n_bytes, const struct esp_err *err)
+{
+    struct esp_engine_info info;
+    esp_engine_get_info(esp_exchange_engine(exchange), &info);
+    if (err->code == ESP_ELIMIT && n_bytes > LARGE_BYTES) {
+        esp_exchange_fail(exchange, 400, "messages", "context_length_exceeded",
+                          "the request has %zu bytes, and the context is %u tokens; %s", n_bytes, info.n_ctx,
+                          err->message);
+    } else {
+        esp_exchange_fail_err(exchange, err, "messages");
+    }
+}
+
 void esp_api_chat(struct esp_exchange *exchange)
 {
     json_t *request = esp_exchange_json(exchange);
@@ -105,9 +121,10 @@ void esp_api_chat(struct esp_exchange *exchange)
         esp_prompt_finish(&prompt);
         json_decref(request);
         request = NULL;
+        size_t n_bytes = exchange->body.n;
         esp_buf_finish(&exchange->body); /* not needed while it waits */
         if (status != ESP_OK) {
-            esp_exchange_fail_err(exchange, &err, "messages");
+            refuse_prompt(exchange, n_bytes, &err);
         } else {
             esp_generation_start(gen);
         }

@@ -113,8 +113,9 @@ static enum MHD_Result send_answer(struct esp_exchange *exchange, struct MHD_Con
         }
     } else {
         if (exchange->out.failed) {
-            esp_exchange_fail(exchange, 500, NULL, "internal_error", "the answer does not fit its limit of %u bytes",
-                              ESP_HTTP_ANSWER_BYTES_MAX);
+            bool asked = exchange->gen == NULL; /* a request whose answer can only be that large */
+            esp_exchange_fail(exchange, asked ? 400 : 500, NULL, asked ? "limit_exceeded" : "internal_error",
+                              "the answer does not fit its limit of %u bytes", ESP_HTTP_ANSWER_BYTES_MAX);
         }
         response = MHD_create_response_from_buffer(exchange->out.n, exchange->out.data, MHD_RESPMEM_PERSISTENT);
     }
@@ -129,10 +130,17 @@ static enum MHD_Result send_answer(struct esp_exchange *exchange, struct MHD_Con
 
 /* ---- Reading ------------------------------------------------------------------------------------ */
 
-static enum MHD_Result add_head_bytes(void *ctx, enum MHD_ValueKind kind, const char *key, const char *value)
+struct head {
+    size_t n_bytes;
+    uint32_t n_hosts, n_lengths;
+};
+
+static enum MHD_Result add_header(void *ctx, enum MHD_ValueKind kind, const char *key, const char *value)
 {
-    size_t *n_bytes = ctx;
-    *n_bytes += strlen(key) + 4 + (value == NULL ? 0 : strlen(value));
+    struct head *head = ctx;
+    head->n_bytes += strlen(key) + 4 + (value == NULL ? 0 : strlen(value));
+    head->n_hosts += strcasecmp(key, "Host") == 0;
+    head->n_lengths += strcasecmp(key, "Content-Length") == 0;
     return MHD_YES;
 }
 
@@ -204,7 +212,7 @@ static bool head_allows_body(struct esp_exchange *exchange, struct MHD_Connectio
     return true;
 }
 
-static void read_head(struct esp_exchange *exchange, struct MHD_Connection *mhd, const char *url)
+static void read_head(struct esp_exchange *exchange, struct MHD_Connection *mhd, const char *url, const char *version)
 {
     set_request_id(exchange, header(mhd, "X-Request-Id"));
     const char *origin = header(mhd, "Origin");
@@ -212,9 +220,16 @@ static void read_head(struct esp_exchange *exchange, struct MHD_Connection *mhd,
         esp_route_origin_allowed(exchange->server, origin)) {
         snprintf(exchange->origin, sizeof exchange->origin, "%s", origin);
     }
-    size_t n_bytes = 0;
-    MHD_get_connection_values(mhd, MHD_HEADER_KIND, add_head_bytes, &n_bytes);
-    if (n_bytes > ESP_HTTP_HEADER_BYTES_MAX) {
+    struct head head = {0};
+    MHD_get_connection_values(mhd, MHD_HEADER_KIND, add_header, &head);
+    /* Two lengths may be read as two requests by a proxy on the way. */
+    if (head.n_lengths > 1 || head.n_hosts > 1 || (head.n_hosts == 0 && strcmp(version, "HTTP/1.1") == 0)) {
+        esp_exchange_fail(exchange, 400, NULL, "bad_request", "a request has one Host and at most one Content-Length");
+        exchange->refused = true;
+        exchange->malformed = true;
+        return;
+    }
+    if (head.n_bytes > ESP_HTTP_HEADER_BYTES_MAX) {
         esp_exchange_fail(exchange, 431, NULL, "headers_too_large", "the headers have more than %u bytes",
                           ESP_HTTP_HEADER_BYTES_MAX);
         exchange->refused = true;
@@ -250,7 +265,7 @@ static void turn_away(struct esp_exchange *exchange, struct MHD_Connection *mhd)
 
 /* The first call for a request. */
 static enum MHD_Result begin(struct esp_server *server, struct MHD_Connection *mhd, const char *url, const char *method,
-                             void **slot)
+                             const char *version, void **slot)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     struct esp_exchange *exchange = esp_exchange_create(server, mhd);
@@ -268,8 +283,12 @@ static enum MHD_Result begin(struct esp_server *server, struct MHD_Connection *m
     esp_watch_begin(server, exchange->conn, exchange);
     const char *key = header(mhd, "Authorization");
     exchange->key = key != NULL && strncasecmp(key, "Bearer ", 7) == 0 ? key + 7 : header(mhd, "X-Api-Key");
-    read_head(exchange, mhd, url);
+    read_head(exchange, mhd, url, version);
     exchange->key = NULL; /* borrowed from the connection */
+    if (exchange->malformed) {
+        exchange->close = true; /* nobody can tell where this request ends */
+        return send_answer(exchange, mhd);
+    }
     if (!exchange->refused && !head_allows_body(exchange, mhd)) {
         exchange->refused = true;
         if (exchange->status == 413 && header(mhd, "Expect") == NULL) {
@@ -365,7 +384,7 @@ static enum MHD_Result handle(void *ctx, struct MHD_Connection *mhd, const char 
 {
     struct esp_exchange *exchange = *slot;
     if (exchange == NULL) {
-        return begin(ctx, mhd, url, method, slot);
+        return begin(ctx, mhd, url, method, version, slot);
     }
     if (*n_bytes > 0) {
         return take_body(exchange, mhd, data, n_bytes);
@@ -468,7 +487,7 @@ static esp_status start_daemon(struct esp_server *server, struct esp_err *err)
         &address, MHD_OPTION_NOTIFY_COMPLETED, completed, server, MHD_OPTION_NOTIFY_CONNECTION, connection, server,
         MHD_OPTION_THREAD_POOL_SIZE, ESP_HTTP_IO_THREADS, MHD_OPTION_CONNECTION_LIMIT, ESP_HTTP_CONNECTIONS_MAX,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, IO_TIMEOUT_S,
-        MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024u, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+        MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024u, MHD_OPTION_END);
     if (server->daemon == NULL) {
         return esp_fail(err, ESP_EIO, "cannot listen on %s port %u", server->options->host, server->options->port);
     }

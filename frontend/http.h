@@ -122,12 +122,12 @@ struct esp_exchange {
     /* Set by the I/O thread before others see it. */
     struct esp_conn *conn;
     const struct esp_route *route;
-    char method[8], path[256], request_id[136], origin[128];
+    char method[16], path[256], request_id[136], origin[128];
     uint32_t limit; /* ?limit= */
     struct esp_buf body;
     uint64_t reserved_bytes, read_bytes;
     const char *key; /* during routing */
-    bool started, handed, refused, turned_away; /* handed: a work thread has or had it */
+    bool started, handed, refused, malformed, turned_away; /* handed: a work thread has or had it */
     int64_t begin_ns;
     /* The head of the answer: set before ready. */
     int status;

@@ -10,13 +10,15 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "frontend/options.h"
 #include "frontend/output.h"
+#include "frontend/peak.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/rng.h"
+
+#define PAGE_TOKENS 16u
 
 struct bench {
     const struct esp_options *options;
@@ -162,12 +164,6 @@ end:
 
 /* ---- Reporting --------------------------------------------------------------------------------- */
 
-static uint64_t peak_bytes(void)
-{
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
-}
-
 static uint64_t plan_bytes(const struct esp_engine_info *info)
 {
     return info->plan_weights_bytes + info->plan_kv_bytes + info->plan_activation_bytes + info->plan_logit_bytes +
@@ -198,12 +194,12 @@ static bool report(const struct bench *bench, const struct work *work, double *r
         json_decref(total);
         return esp_output_flush("bench") && ok;
     }
-    json_t *row = json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:o,s:o,s:f,s:I,s:I}", "work", work->name, "model",
-                            model, "device", bench->info.device, "level", bench->info.level, "threads",
-                            (json_int_t)bench->info.n_threads, "batch", (json_int_t)work->batch, "prompt",
-                            (json_int_t)work->prompt, "generate", (json_int_t)n_generate, "shared",
-                            (json_int_t)work->shared, "tokens_per_s", rate, "total_s", total, "ttft_ms", ttft_ms,
-                            "peak_bytes", (json_int_t)peak_bytes(), "plan_bytes", (json_int_t)plan_bytes(&bench->info));
+    json_t *row = json_pack(
+        "{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:o,s:o,s:f,s:I,s:I}", "work", work->name, "model", model, "device",
+        bench->info.device, "level", bench->info.level, "threads", (json_int_t)bench->info.n_threads, "batch",
+        (json_int_t)work->batch, "prompt", (json_int_t)work->prompt, "generate", (json_int_t)n_generate, "shared",
+        (json_int_t)work->shared, "tokens_per_s", rate, "total_s", total, "ttft_ms", ttft_ms, "peak_bytes",
+        (json_int_t)esp_peak_bytes(), "plan_bytes", (json_int_t)plan_bytes(&bench->info));
     ok = row != NULL && json_dumpf(row, stdout, JSON_COMPACT | JSON_REAL_PRECISION(7)) == 0 && putchar('\n') != EOF;
     json_decref(row);
     return esp_output_flush("bench") && ok;
@@ -245,7 +241,7 @@ static esp_status measure_all(struct bench *bench, struct esp_err *err)
         status = measure(bench, &works[idx], err);
     }
     if (status == ESP_OK && !options->json) {
-        printf("memory: peak %.1f MiB, plan %.1f MiB; %s %s, %u threads\n", (double)peak_bytes() / 0x1p20,
+        printf("memory: peak %.1f MiB, plan %.1f MiB; %s %s, %u threads\n", (double)esp_peak_bytes() / 0x1p20,
                (double)plan_bytes(&bench->info) / 0x1p20, bench->info.device, bench->info.level, bench->info.n_threads);
     }
     return status;
@@ -257,9 +253,13 @@ int esp_verb_bench(const struct esp_options *options)
     struct esp_config config = esp_options_engine(options);
     struct esp_err err = {0};
     uint64_t n_longest = (uint64_t)options->bench_prompt + options->bench_generate + options->bench_shared;
-    if (config.n_batch_max == ESP_AUTO && options->bench_batch > 64) {
+    if (config.n_batch_max == ESP_AUTO) {
         config.n_batch_max = options->bench_batch;
     }
+    /* What the works need and no more, so that the plan tells what such a load takes. Each sequence may leave its
+     * last page half empty, and holds a copy of the page in which it leaves the shared prefix. */
+    uint64_t n_alone = (uint64_t)options->bench_prompt + options->bench_generate + 2 * PAGE_TOKENS;
+    config.kv_tokens = options->bench_shared + options->bench_batch * n_alone + 2 * PAGE_TOKENS;
     if (config.n_queue_max == ESP_AUTO) {
         config.n_queue_max = 1024;
     }

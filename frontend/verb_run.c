@@ -337,6 +337,11 @@ static int run_chat(struct session *session)
             interrupted = 0;
             code = ESP_EXIT_DONE;
         }
+        if (code != ESP_EXIT_DONE && json_array_size(messages) > 1) { /* such as a full context: the chat goes on */
+            json_array_remove(messages, json_array_size(messages) - 1);
+            code = ESP_EXIT_DONE;
+            continue;
+        }
         if (code == ESP_EXIT_DONE && !add_message(messages, "assistant", &session->answer)) {
             code = ESP_EXIT_FAILED;
         }

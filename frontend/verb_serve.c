@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "frontend/http.h"
+#include "frontend/peak.h"
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
 
@@ -146,6 +147,9 @@ int esp_verb_serve(const struct esp_options *options)
             status = serve(&server, &loader, signal_fd);
         }
         esp_server_stop(&server, signal_fd, status == ESP_EXIT_DONE ? ESP_HTTP_DRAIN_NS : 0);
+        if (status == ESP_EXIT_DONE) {
+            esp_log(ESP_LOG_INFO, "memory", "peak %llu bytes", (unsigned long long)esp_peak_bytes());
+        }
     }
     esp_chat_close(loader.chat);
     esp_engine_close(loader.engine);

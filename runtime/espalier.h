@@ -83,6 +83,7 @@ struct esp_config {
     const char *device;     /* "auto", "cpu" */
     uint32_t n_ctx;         /* tokens a request may have; ESP_AUTO = the model's, at most 8,192 */
     uint64_t kv_bytes;      /* ESP_AUTO = room for 4 full contexts, at most a quarter of free memory */
+    uint64_t kv_tokens;     /* with kv_bytes = ESP_AUTO: room for this many tokens instead */
     uint32_t n_threads;     /* ESP_AUTO = CPUs of this process */
     uint32_t n_batch_max;   /* sequences that run at once; ESP_AUTO = 64 */
     uint32_t prefill_chunk; /* prompt tokens per step; ESP_AUTO = 512 */

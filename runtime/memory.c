@@ -108,6 +108,11 @@ uint64_t esp_memory_available(const char *root)
     return min64(kib == UINT64_MAX / 1024 ? UINT64_MAX : kib * 1024, groups_left(root));
 }
 
+uint64_t esp_memory_program(const char *root)
+{
+    return read_number(root, "/proc/self/status", "RssFile:", 0) * 1024;
+}
+
 /* ---- Who gets how much --------------------------------------------------------------------------- */
 
 static uint32_t choose(uint32_t asked, uint32_t otherwise)
@@ -169,7 +174,9 @@ static esp_status choose_pages(const struct esp_config *config, const struct esp
     uint64_t page_bytes = esp_kv_page_bytes(&geom);
     uint64_t context_bytes = (uint64_t)(plan->n_ctx / ESP_PAGE_TOKENS + 1) * page_bytes;
     uint64_t kv_bytes = config->kv_bytes;
-    if (kv_bytes == ESP_AUTO) {
+    if (kv_bytes == ESP_AUTO && config->kv_tokens != ESP_AUTO) {
+        kv_bytes = (config->kv_tokens / ESP_PAGE_TOKENS + (config->kv_tokens % ESP_PAGE_TOKENS != 0)) * page_bytes;
+    } else if (kv_bytes == ESP_AUTO) {
         kv_bytes = min64(KV_AUTO_CONTEXTS * context_bytes, free_bytes / 4);
     }
     uint64_t n_pages = kv_bytes / page_bytes;
@@ -186,7 +193,7 @@ static esp_status choose_pages(const struct esp_config *config, const struct esp
 }
 
 esp_status esp_memory_plan_make(const struct esp_config *config, const struct esp_gguf *gguf,
-                                const struct esp_hparams *hp, const struct esp_ops *ops, uint64_t vocab_bytes,
+                                const struct esp_hparams *hp, const struct esp_ops *ops, uint64_t taken_bytes,
                                 uint64_t available_bytes, struct esp_memory_plan *ret_plan, struct esp_err *err)
 {
     struct esp_memory_plan plan = {0};
@@ -206,16 +213,16 @@ esp_status esp_memory_plan_make(const struct esp_config *config, const struct es
         return status;
     }
     uint64_t scratch_bytes = ops->scratch_bytes(&plan.dev);
-    plan.other_bytes = scratch_bytes + vocab_bytes + host_bytes(&plan);
+    plan.other_bytes = scratch_bytes + taken_bytes + host_bytes(&plan);
     uint64_t wanted = plan.weights_bytes + plan.kv_bytes + plan.activation_bytes + plan.logit_bytes +
-                      plan.other_bytes - vocab_bytes;
+                      plan.other_bytes - taken_bytes;
     if (wanted > available_bytes) {
         return esp_fail(err, ESP_ENOMEM,
                         "%llu bytes are missing: weights %llu, keys and values %llu, activations %llu, logits %llu, "
                         "other %llu; available %llu",
                         (unsigned long long)(wanted - available_bytes), (unsigned long long)plan.weights_bytes,
                         (unsigned long long)plan.kv_bytes, (unsigned long long)plan.activation_bytes,
-                        (unsigned long long)plan.logit_bytes, (unsigned long long)(plan.other_bytes - vocab_bytes),
+                        (unsigned long long)plan.logit_bytes, (unsigned long long)(plan.other_bytes - taken_bytes),
                         (unsigned long long)available_bytes);
     }
     *ret_plan = plan;

@@ -33,6 +33,7 @@ static esp_status choose_device(const char *device, const struct esp_ops **ret_o
 
 static esp_status load(struct opening *o, const struct esp_config *config, struct esp_err *err)
 {
+    uint64_t program_bytes = esp_memory_program(""); /* now, because a mapped model file counts alike */
     esp_status status = esp_gguf_open(config->model_path, &o->gguf, err);
     status = status == ESP_OK ? esp_hparams_read(o->gguf, &o->hp, err) : status;
     size_t vocab_bytes = esp_alloc_bytes(ESP_TAG_VOCAB) + esp_alloc_bytes(ESP_TAG_GRAMMAR);
@@ -45,8 +46,8 @@ static esp_status load(struct opening *o, const struct esp_config *config, struc
         return esp_fail(err, ESP_EINVAL, "the vocabulary has %u tokens, but the embedding only %u rows",
                         esp_vocab_n_tokens(o->vocab), o->hp.n_vocab);
     }
-    status = esp_memory_plan_make(config, o->gguf, &o->hp, o->ops, vocab_bytes, esp_memory_available(""), &o->plan,
-                                  err);
+    status = esp_memory_plan_make(config, o->gguf, &o->hp, o->ops, program_bytes + vocab_bytes,
+                                  esp_memory_available(""), &o->plan, err);
     status = status == ESP_OK ? o->ops->dev_open(&o->plan.dev, &o->dev, err) : status;
     return status == ESP_OK ? esp_model_load(o->gguf, o->ops, o->dev, NULL, &o->model, err) : status;
 }

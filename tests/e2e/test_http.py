@@ -585,6 +585,9 @@ def context_length():
             assert reply.status == 400 and reply.headers["content-type"] == "application/json"
             error = reply.error()
             assert error["code"] == "context_length_exceeded" and "100" in error["message"], error
+        error = server.chat("x" * 15_000_000).error()  # more than is rendered at all
+        assert error["code"] == "context_length_exceeded" and "100" in error["message"], error
+        assert server.post("/tokenize", {"text": "x" * 15_900_000}).status in (200, 400)
         server.script(text="y", repeat=True)
         cut = server.chat(max_tokens=10**9).json()
         assert cut["choices"][0]["finish_reason"] == "length" and cut["usage"]["total_tokens"] == 100

@@ -44,6 +44,10 @@ static void test_available(void)
     put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "100\n");
     CHECK(esp_memory_available(root) == 1900, "version 1");
     CHECK(esp_memory_available("") > 0);
+    CHECK(esp_memory_program(root) == 0, "nothing can be read");
+    put("/proc/self/status", "VmRSS:\t  900 kB\nRssAnon:\t  700 kB\nRssFile:\t  200 kB\n");
+    CHECK(esp_memory_program(root) == 200 * 1024);
+    CHECK(esp_memory_program("") > 0);
     char command[256];
     snprintf(command, sizeof command, "rm -r %s", root);
     CHECK(system(command) == 0);
