@@ -71,6 +71,7 @@
 
 #define ESP_PAGE_TOKENS 16
 #define ESP_SPAN_TOKENS 512
+#define ESP_PACK_ROWS 16     /* a matrix is packed in ranges of whole multiples of these */
 #define ESP_LINEAR_FAN_OUT 3 /* matrices that may share one input */
 
 struct esp_dev; /* a backend's own */
@@ -102,6 +103,17 @@ struct esp_weight {
     uint32_t n_out, n_in;
     enum esp_type type; /* of the file */
     uint32_t layout;    /* the backend's own number */
+};
+
+/* Rows [row, row_end) of a matrix to pack. A matrix may be packed in ranges, in any order, so that the file's
+ * pages can be given back as they are read; it is whole when each row has been in one call. */
+struct esp_pack_args {
+    enum esp_type type;
+    uint32_t n_out, n_in; /* of the whole matrix */
+    uint32_t row;         /* a multiple of ESP_PACK_ROWS */
+    uint32_t row_end;     /* a multiple of ESP_PACK_ROWS, or n_out */
+    const void *src;      /* the whole matrix as in the file; only the range is read */
+    void *dst;            /* weight_bytes of the whole matrix, from alloc; the same in each call */
 };
 
 /* x = rows `ids` of weight, each times scale: x [n_rows, n_in]. Values as esp_dequantize gives them. */
@@ -243,9 +255,8 @@ struct esp_ops {
     /* Bytes that weight_pack will take for a matrix; 0 when the type or shape cannot run
      * (n_in not a multiple of 32, or of the type's block). */
     size_t (*weight_bytes)(enum esp_type type, uint32_t n_out, uint32_t n_in);
-    /* src: rows as in the file, n_out · n_in / block · bytes long. dst: weight_bytes from alloc. */
-    esp_status (*weight_pack)(struct esp_dev *dev, enum esp_type type, uint32_t n_out, uint32_t n_in,
-                              const void *src, void *dst, struct esp_weight *ret_weight);
+    /* The weight is that of the whole matrix, the same after each call. */
+    esp_status (*weight_pack)(struct esp_dev *dev, const struct esp_pack_args *args, struct esp_weight *ret_weight);
 
     esp_status (*embed)(struct esp_dev *dev, const struct esp_embed_args *args);
     esp_status (*norm)(struct esp_dev *dev, const struct esp_norm_args *args);

@@ -5,6 +5,7 @@
  * number of tensors, none of them twice. Thread: any, once open it is read-only.
  * Reading the bytes is gguf_parse.c's, printing gguf_describe.c's.
  */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -225,11 +226,12 @@ const struct esp_gguf_tensor *esp_gguf_tensor(const struct esp_gguf *gguf, const
     return idx == ESP_MAP_NONE ? NULL : &gguf->tensors[idx];
 }
 
-void esp_gguf_forget(const struct esp_gguf *gguf, const struct esp_gguf_tensor *tensor)
+void esp_gguf_forget(const struct esp_gguf *gguf, const struct esp_gguf_tensor *tensor, size_t n_bytes)
 {
     const struct esp_file *file = &gguf->parts[tensor->file_idx].file;
-    if (tensor->n_bytes > 0) {
-        esp_file_forget(file, (size_t)(tensor->data - file->data), tensor->n_bytes);
+    assert(n_bytes <= tensor->n_bytes);
+    if (n_bytes > 0) {
+        esp_file_forget(file, (size_t)(tensor->data - file->data), n_bytes);
     }
 }
 

@@ -61,8 +61,8 @@ const struct esp_gguf_kv *esp_gguf_find(const struct esp_gguf *gguf, const char 
 size_t esp_gguf_n_tensors(const struct esp_gguf *gguf);
 const struct esp_gguf_tensor *esp_gguf_tensor_at(const struct esp_gguf *gguf, size_t idx);
 const struct esp_gguf_tensor *esp_gguf_tensor(const struct esp_gguf *gguf, const char *name); /* NULL if absent */
-/* Gives the mapped pages of the tensor's data back to the system. */
-void esp_gguf_forget(const struct esp_gguf *gguf, const struct esp_gguf_tensor *tensor);
+/* Gives the mapped pages of the first n_bytes of the tensor's data back to the system. */
+void esp_gguf_forget(const struct esp_gguf *gguf, const struct esp_gguf_tensor *tensor, size_t n_bytes);
 
 /* Typed reads. Integers of any width that fit are taken. Absent: *ret = fallback; a wrong type or a value
  * out of range is ESP_EINVAL with the key in err->place. */

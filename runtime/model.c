@@ -15,6 +15,7 @@
 #include "runtime/model_parts.h"
 
 #define ALIGN_BYTES 64
+#define PACK_BYTES ((size_t)4 << 20) /* of the file's pages mapped at once; enough rows to keep many threads busy */
 
 enum dim { DIM_NONE, DIM_EMBD, DIM_Q, DIM_KV, DIM_FF, DIM_HEAD };
 enum want { WANT_ALWAYS, WANT_OPTIONAL, WANT_QK_NORM, WANT_POST_NORMS };
@@ -109,13 +110,33 @@ static void *place(struct walk *w, size_t n_bytes)
     return at;
 }
 
-static void done(struct walk *w, const struct esp_gguf_tensor *t)
+/* The bytes [from, to) of the tensor have been read for the last time. */
+static void done(struct walk *w, const struct esp_gguf_tensor *t, size_t from, size_t to)
 {
-    esp_gguf_forget(w->gguf, t);
-    w->file_bytes_done += t->n_bytes;
+    /* From its beginning, because the system maps pages around the one that is touched. */
+    esp_gguf_forget(w->gguf, t, to);
+    w->file_bytes_done += to - from;
     if (w->progress != NULL) {
         *w->progress = (uint32_t)(1000.0 * (double)w->file_bytes_done / (double)w->file_bytes);
     }
+}
+
+/* In ranges of rows, so that a large matrix is never in memory twice. */
+static esp_status pack(struct walk *w, const struct esp_gguf_tensor *t, struct esp_pack_args args,
+                       struct esp_weight *ret_weight)
+{
+    size_t row_bytes = t->n_bytes / args.n_out;
+    size_t n_rows = PACK_BYTES / row_bytes / ESP_PACK_ROWS * ESP_PACK_ROWS;
+    n_rows = n_rows == 0 ? ESP_PACK_ROWS : n_rows;
+    for (; args.row < args.n_out; args.row = args.row_end) {
+        args.row_end = args.n_out - args.row < n_rows ? args.n_out : args.row + (uint32_t)n_rows;
+        esp_status status = w->ops->weight_pack(w->dev, &args, ret_weight);
+        if (status != ESP_OK) {
+            return status;
+        }
+        done(w, t, args.row * row_bytes, args.row_end * row_bytes);
+    }
+    return ESP_OK;
 }
 
 static esp_status take_matrix(struct walk *w, const char *name, bool must, uint32_t n_out, uint32_t n_in,
@@ -138,12 +159,9 @@ static esp_status take_matrix(struct walk *w, const char *name, bool must, uint3
     if (at == NULL) {
         return ESP_OK;
     }
-    status = w->ops->weight_pack(w->dev, type, n_out, n_in, t->data, at, ret_weight);
-    if (status != ESP_OK) {
-        return refuse(w, status, name, "cannot be packed");
-    }
-    done(w, t);
-    return ESP_OK;
+    struct esp_pack_args args = {.type = type, .n_out = n_out, .n_in = n_in, .src = t->data, .dst = at};
+    status = pack(w, t, args, ret_weight);
+    return status == ESP_OK ? ESP_OK : refuse(w, status, name, "cannot be packed");
 }
 
 /* The floats of a small tensor on the host; the caller frees. */
@@ -183,7 +201,7 @@ static esp_status take_vector(struct walk *w, const char *name, bool must, uint3
     if (at != NULL) {
         status = w->ops->upload(w->dev, at, floats, n * sizeof *at);
         *ret_vector = at;
-        done(w, t);
+        done(w, t, 0, t->n_bytes);
     }
     esp_free(floats);
     return status == ESP_OK ? ESP_OK : refuse(w, status, name, "cannot be uploaded");

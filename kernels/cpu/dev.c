@@ -219,43 +219,44 @@ static size_t cpu_weight_bytes(enum esp_type type, uint32_t n_out, uint32_t n_in
 
 struct pack_job {
     const struct esp_cpu_level_ops *level;
-    enum esp_type type;
-    uint32_t n_out, n_in, n_panels, n_chunk;
-    const void *src;
-    void *dst;
+    const struct esp_pack_args *args;
+    uint32_t panel, panel_end, n_chunk;
 };
 
 static void pack_chunk(void *ctx, uint32_t chunk)
 {
     const struct pack_job *job = ctx;
-    uint32_t panel = chunk * job->n_chunk;
-    uint32_t end = job->n_panels - panel < job->n_chunk ? job->n_panels : panel + job->n_chunk;
-    job->level->pack(job->type, job->n_out, job->n_in, job->src, job->dst, panel, end);
+    const struct esp_pack_args *args = job->args;
+    uint32_t panel = job->panel + chunk * job->n_chunk;
+    uint32_t end = job->panel_end - panel < job->n_chunk ? job->panel_end : panel + job->n_chunk;
+    job->level->pack(args->type, args->n_out, args->n_in, args->src, args->dst, panel, end);
 }
 
-static esp_status cpu_weight_pack(struct esp_dev *dev, enum esp_type type, uint32_t n_out, uint32_t n_in,
-                                  const void *src, void *dst, struct esp_weight *ret_weight)
+static esp_status cpu_weight_pack(struct esp_dev *dev, const struct esp_pack_args *args,
+                                  struct esp_weight *ret_weight)
 {
-    if (!shape_runs(type, n_out, n_in) || n_in > dev->config.n_in_max) {
+    if (!shape_runs(args->type, args->n_out, args->n_in) || args->n_in > dev->config.n_in_max) {
         return ESP_EUNSUPPORTED;
+    }
+    if (args->row >= args->row_end || args->row_end > args->n_out || args->row % ESP_PACK_ROWS != 0 ||
+        (args->row_end % ESP_PACK_ROWS != 0 && args->row_end != args->n_out)) {
+        return ESP_EINVAL;
     }
     struct pack_job job = {
         .level = dev->level,
-        .type = type,
-        .n_out = n_out,
-        .n_in = n_in,
-        .n_panels = (n_out + ESP_PANEL - 1) / ESP_PANEL,
-        .src = src,
-        .dst = dst,
+        .args = args,
+        .panel = args->row / ESP_PANEL,
+        .panel_end = (args->row_end + ESP_PANEL - 1) / ESP_PANEL,
     };
-    job.n_chunk = job.n_panels / (16 * (uint32_t)dev->config.n_threads) + 1;
-    esp_pool_run(dev->pool, pack_chunk, &job, (job.n_panels + job.n_chunk - 1) / job.n_chunk);
+    uint32_t n_panels = job.panel_end - job.panel;
+    job.n_chunk = n_panels / (16 * (uint32_t)dev->config.n_threads) + 1;
+    esp_pool_run(dev->pool, pack_chunk, &job, (n_panels + job.n_chunk - 1) / job.n_chunk);
     *ret_weight = (struct esp_weight){
-        .data = dst,
-        .bytes = dev->level->weight_bytes(type, n_out, n_in),
-        .n_out = n_out,
-        .n_in = n_in,
-        .type = type,
+        .data = args->dst,
+        .bytes = dev->level->weight_bytes(args->type, args->n_out, args->n_in),
+        .n_out = args->n_out,
+        .n_in = args->n_in,
+        .type = args->type,
         .layout = dev->level->layout,
     };
     return ESP_OK;

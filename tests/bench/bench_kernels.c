@@ -117,9 +117,10 @@ static void bench_linear(enum esp_type type, uint32_t n_out, uint32_t n_in)
     b.n_weights = b.n_weights < 1 ? 1 : b.n_weights > N_MATRICES_MAX ? N_MATRICES_MAX : b.n_weights;
     double pack_s = 0;
     for (uint32_t w = 0; w < b.n_weights; w++) {
-        void *dst = must_alloc(packed);
+        struct esp_pack_args args = {.type = type, .n_out = n_out, .n_in = n_in, .row_end = n_out, .src = file,
+                                     .dst = must_alloc(packed)};
         double t = now_s();
-        if (ops->weight_pack(dev, type, n_out, n_in, file, dst, &b.weights[w]) != ESP_OK) {
+        if (ops->weight_pack(dev, &args, &b.weights[w]) != ESP_OK) {
             exit(1);
         }
         pack_s += now_s() - t;

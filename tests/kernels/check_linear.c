@@ -46,6 +46,24 @@ struct linear_case {
     uint32_t flags;
 };
 
+/* In one range or in two, the later one first. */
+static struct esp_weight pack(const struct check_dev *d, enum esp_type type, uint32_t n_out, uint32_t n_in,
+                              const void *src, void *dst)
+{
+    const struct esp_ops *ops = esp_ops_cpu();
+    struct esp_weight weight = {0};
+    struct esp_pack_args args = {.type = type, .n_out = n_out, .n_in = n_in, .row_end = n_out, .src = src, .dst = dst};
+    args.row = rnd_below((n_out + ESP_PACK_ROWS - 1) / ESP_PACK_ROWS) * ESP_PACK_ROWS;
+    CHECK(ops->weight_pack(d->dev, &args, &weight) == ESP_OK);
+    if (args.row != 0) {
+        args.row_end = args.row;
+        args.row = 0;
+        CHECK(ops->weight_pack(d->dev, &args, &weight) == ESP_OK);
+    }
+    CHECK(weight.data == dst && weight.n_out == n_out && weight.bytes == ops->weight_bytes(type, n_out, n_in));
+    return weight;
+}
+
 static void run_linear(const struct linear_case *c, const struct check_dev *d, uint32_t row, uint32_t n_rows,
                        float **ys)
 {
@@ -57,8 +75,7 @@ static void run_linear(const struct linear_case *c, const struct check_dev *d, u
     esp_cpu_level_mask(d->level);
     for (uint32_t w = 0; w < c->n_weights; w++) {
         packed[w] = guarded_make(ops->weight_bytes(c->type[w], c->n_out[w], c->shape.n_in));
-        CHECK(ops->weight_pack(d->dev, c->type[w], c->n_out[w], c->shape.n_in, c->file[w], packed[w].data,
-                               &weights[w]) == ESP_OK);
+        weights[w] = pack(d, c->type[w], c->n_out[w], c->shape.n_in, c->file[w], packed[w].data);
         args.weight[w] = &weights[w];
         args.bias[w] = c->bias[w];
         args.y[w] = ys[w];
@@ -222,8 +239,7 @@ static void check_embed(enum esp_type type)
         esp_cpu_level_mask(check_devs[d].level);
         struct guarded packed = guarded_make(ops->weight_bytes(type, s.n_out, s.n_in));
         struct guarded x = guarded_make((size_t)s.n_rows * s.n_in * 4);
-        struct esp_weight weight;
-        CHECK(ops->weight_pack(check_devs[d].dev, type, s.n_out, s.n_in, file, packed.data, &weight) == ESP_OK);
+        struct esp_weight weight = pack(&check_devs[d], type, s.n_out, s.n_in, file, packed.data);
         struct esp_embed_args args = {.weight = &weight, .ids = ids, .scale = scale, .n_rows = s.n_rows,
                                       .x = (float *)(void *)x.data};
         CHECK(ops->embed(check_devs[d].dev, &args) == ESP_OK);
@@ -266,6 +282,16 @@ static void test_refusals(void)
     void *ptr = NULL;
     CHECK(ops->alloc(check_devs[0].dev, 0, 100, &ptr) == ESP_OK && ((uintptr_t)ptr & 63) == 0);
     CHECK(ops->alloc(check_devs[0].dev, 0, 3 << 20, &ptr) == ESP_OK && ((uintptr_t)ptr & 63) == 0);
+    float rows[33 * 32];
+    struct esp_pack_args pack_args = {.type = ESP_TYPE_F32, .n_out = 33, .n_in = 32, .src = rows, .dst = rows};
+    struct esp_weight weight;
+    static const uint32_t no_ranges[][2] = {{0, 0}, {0, 34}, {8, 16}, {0, 17}, {32, 32}, {48, 64}};
+    for (size_t i = 0; i < sizeof no_ranges / sizeof no_ranges[0]; i++) {
+        pack_args.row = no_ranges[i][0];
+        pack_args.row_end = no_ranges[i][1];
+        CHECK(ops->weight_pack(check_devs[0].dev, &pack_args, &weight) == ESP_EINVAL, "rows %u to %u",
+              pack_args.row, pack_args.row_end);
+    }
     ops->seal(check_devs[0].dev);
     CHECK(ops->alloc(check_devs[0].dev, 0, 100, &ptr) == ESP_ESTATE);
     check_close();

@@ -179,8 +179,7 @@ static size_t weight_bytes(enum esp_type type, uint32_t n_out, uint32_t n_in)
     return (size_t)n_out * n_in;
 }
 
-static esp_status weight_pack(struct esp_dev *dev, enum esp_type type, uint32_t n_out, uint32_t n_in, const void *src,
-                              void *dst, struct esp_weight *ret_weight)
+static esp_status weight_pack(struct esp_dev *dev, const struct esp_pack_args *args, struct esp_weight *ret_weight)
 {
     return ESP_EUNSUPPORTED; /* the model is made by hand */
 }

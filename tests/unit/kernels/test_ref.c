@@ -84,7 +84,9 @@ static void check_linear(struct esp_dev *dev, enum esp_type type)
     }
     struct esp_weight weight;
     REQUIRE(ops->weight_bytes(type, N_OUT, N_IN) <= sizeof packed, "%s", info->name);
-    REQUIRE(ops->weight_pack(dev, type, N_OUT, N_IN, file, packed, &weight) == ESP_OK, "%s", info->name);
+    struct esp_pack_args pack = {.type = type, .n_out = N_OUT, .n_in = N_IN, .row_end = N_OUT, .src = file,
+                                 .dst = packed};
+    REQUIRE(ops->weight_pack(dev, &pack, &weight) == ESP_OK, "%s", info->name);
     struct esp_linear_args args = {.n_weights = 1, .weight = {&weight}, .y = {y}, .x = x, .n_rows = N_ROWS};
     REQUIRE(ops->linear(dev, &args) == ESP_OK, "%s", info->name);
     for (int r = 0; r < N_ROWS; r++) {

@@ -208,7 +208,7 @@ static void test_split(void)
     float value;
     memcpy(&value, t->data, sizeof value);
     CHECK(value == 2.0f, "%f", (double)value);
-    esp_gguf_forget(g, t);
+    esp_gguf_forget(g, t, t->n_bytes);
     memcpy(&value, t->data, sizeof value);
     CHECK(value == 2.0f, "%f after forgetting", (double)value);
     esp_gguf_close(g);

@@ -44,16 +44,21 @@ static size_t dev_weight_bytes(enum esp_type type, uint32_t n_out, uint32_t n_in
     return n_in % info->block == 0 ? (size_t)n_out * n_in / info->block * info->bytes : 0;
 }
 
-static esp_status dev_weight_pack(struct esp_dev *dev, enum esp_type type, uint32_t n_out, uint32_t n_in,
-                                  const void *src, void *dst, struct esp_weight *ret_weight)
+static esp_status dev_weight_pack(struct esp_dev *dev, const struct esp_pack_args *args,
+                                  struct esp_weight *ret_weight)
 {
     if (dev->n_until_failure == 0 || dev->n_until_failure-- == 0) {
         return ESP_EIO;
     }
-    size_t bytes = dev_weight_bytes(type, n_out, n_in);
-    CHECK((uintptr_t)dst % 64 == (uintptr_t)dev->block % 64, "aligned like the block");
-    *ret_weight = (struct esp_weight){.data = dst, .bytes = bytes, .n_out = n_out, .n_in = n_in, .type = type};
-    return dev_upload(dev, dst, src, bytes);
+    size_t bytes = dev_weight_bytes(args->type, args->n_out, args->n_in), row_bytes = bytes / args->n_out;
+    CHECK((uintptr_t)args->dst % 64 == (uintptr_t)dev->block % 64, "aligned like the block");
+    CHECK(args->row % ESP_PACK_ROWS == 0 && args->row < args->row_end && args->row_end <= args->n_out &&
+          (args->row_end % ESP_PACK_ROWS == 0 || args->row_end == args->n_out), "whole groups of rows");
+    *ret_weight = (struct esp_weight){
+        .data = args->dst, .bytes = bytes, .n_out = args->n_out, .n_in = args->n_in, .type = args->type};
+    size_t at = args->row * row_bytes;
+    return dev_upload(dev, (uint8_t *)args->dst + at, (const uint8_t *)args->src + at,
+                      (args->row_end - args->row) * row_bytes);
 }
 
 static const struct esp_ops ops = {.name = "copy", .alloc = dev_alloc, .upload = dev_upload, .wait = dev_wait,
