@@ -223,8 +223,11 @@ struct prefix {
 static bool take_digit(struct prefix *p, char c)
 {
     if (p->exp) {
+        if (++p->n_exp > ESP_NUM_EXP_DIGITS_MAX) {
+            return false;
+        }
         p->exp_value = p->exp_value * 10 + (c - '0');
-        return ++p->n_exp <= ESP_NUM_EXP_DIGITS_MAX;
+        return true;
     }
     if (!p->dot && p->n_int == 1 && p->n_sig == 0) {
         return false; /* 01 */
