@@ -137,6 +137,7 @@ esp_status esp_cpu_linear(struct esp_dev *dev, const struct esp_linear_args *arg
         run_rows(dev, &quantise, args->weight[0]->n_in);
     }
     job.n_chunk = n_panels / (8 * (uint32_t)dev->config.n_threads) + 1;
+    job.n_chunk += job.n_chunk > 1 ? job.n_chunk % 2 : 0; /* levels like panels in pairs */
     for (uint32_t w = 0; w < args->n_weights; w++) {
         job.n_chunks[w] = ((args->weight[w]->n_out + ESP_PANEL - 1) / ESP_PANEL + job.n_chunk - 1) / job.n_chunk;
         n_chunks += job.n_chunks[w];

@@ -4,13 +4,19 @@
  * memory. A tile is two panels times up to six rows: every weight vector meets all rows and every
  * broadcast both panels before the next, because loads of 64 bytes are scarcer than multiplications;
  * 12 integer and 12 float sums fill the registers. Zero points are in the start value of the integer
- * sum. Thread: any, see kernels/cpu/level.h.
+ * sum. For many rows two panels are unpacked once, a block of groups that stays in the L1 cache at a
+ * time, and all rows run over it; the float sums wait in memory between blocks, which changes no bit.
+ * Thread: any, see kernels/cpu/level.h.
  */
 #include "kernels/x86/tile.h"
 
 #define N_PANELS_MAX 2
 #define N_SUMS_MAX 12
 #define PREFETCH_BYTES 4096
+#define N_ROWS_MANY 24 /* from here on unpacking once pays */
+#define N_ROWS_WIDE 96 /* rows whose sums wait in memory */
+#define N_GROUPS_WIDE 18
+#define N_ROWS_TILE 6
 
 ESP_VEC_INLINE __m512i load_bits(const uint8_t *p)
 {
@@ -161,8 +167,94 @@ ESP_VEC_INLINE void tile(const uint8_t *panel, size_t panel_bytes, uint32_t n_in
     }
 }
 
+/* Two panels of a block of groups: bytes as they are multiplied, scales in f32 for the one or two weight groups. */
+struct wide {
+    _Alignas(64) uint8_t w[N_GROUPS_WIDE][8][2][64];
+    _Alignas(64) float scale[N_GROUPS_WIDE][2][2][16];
+    _Alignas(64) float min[N_GROUPS_WIDE][2][2][16];
+};
+
+/* Groups [from, end) of two panels. */
+ESP_VEC_INLINE void widen(const uint8_t *panel, size_t panel_bytes, uint32_t n_in, uint32_t from, uint32_t end,
+                          struct wide *wide, const int bits, const int group, const bool has_min,
+                          const bool has_codes)
+{
+    const size_t group_bytes = bits == 8 ? 512 : 256 + 64 * (size_t)(bits - 4);
+    for (size_t k = 0; k < 2; k++, panel += panel_bytes) {
+        for (uint32_t g = from; g < end; g++) {
+            ESP_UNROLL
+            for (int s = 0; s < 8; s++) {
+                _mm512_store_si512(wide->w[g - from][s][k], unpack_step(panel + g * group_bytes, bits, s));
+            }
+            ESP_UNROLL
+            for (int h = 0; h < 32 / group; h++) {
+                struct group_scales scales =
+                    load_scales(panel + group_bytes * (n_in / 32), g, h, group, has_min, has_codes);
+                v16_store(wide->scale[g - from][h][k], scales.scale);
+                v16_store(wide->min[g - from][h][k], scales.min);
+            }
+        }
+    }
+}
+
+/* Adds n_groups groups to the sums [N_ROWS_TILE][2][16] of a tile; x is that of the first group. */
+ESP_VEC_INLINE void tile_wide(const struct wide *wide, uint32_t n_groups, const struct esp_tile_x *x, float *sums,
+                              const int group, const bool has_min)
+{
+    const int n_halves = 32 / group, n_steps = group / 4;
+    const uint8_t *side = x->side, *w = wide->w[0][0][0];
+    const int8_t *q = x->q;
+    const float *d = x->d;
+    v16 acc[2 * N_ROWS_TILE];
+    ESP_UNROLL
+    for (int i = 0; i < 2 * N_ROWS_TILE; i++) {
+        acc[i] = v16_load(sums + 16 * i);
+    }
+    for (uint32_t g = 0; g < n_groups; g++) {
+        ESP_UNROLL
+        for (int h = 0; h < n_halves; h++) {
+            __m512i isum[2 * N_ROWS_TILE];
+            ESP_UNROLL
+            for (int i = 0; i < 2 * N_ROWS_TILE; i++) {
+                isum[i] = has_min ? _mm512_setzero_si512() : broadcast4(side + 4 * (i / 2));
+            }
+            ESP_UNROLL
+            for (int s = h * n_steps; s < (h + 1) * n_steps; s++) {
+                __m512i low = load_bits(w + 128 * s), high = load_bits(w + 128 * s + 64);
+                ESP_UNROLL
+                for (int r = 0; r < N_ROWS_TILE; r++) {
+                    __m512i values = broadcast4(q + 32 * r + 4 * s);
+                    isum[2 * r] = _mm512_dpbusd_epi32(isum[2 * r], low, values);
+                    isum[2 * r + 1] = _mm512_dpbusd_epi32(isum[2 * r + 1], high, values);
+                }
+            }
+            ESP_UNROLL
+            for (int i = 0; i < 2 * N_ROWS_TILE; i++) {
+                v16 factor = v16_mul(v16_load(wide->scale[g][h][i % 2]), v16_set1(d[i / 2]));
+                acc[i] = v16_fma(factor, _mm512_cvtepi32_ps(isum[i]), acc[i]);
+                if (has_min) {
+                    v16 sum = v16_set1(((const float *)(const void *)side)[i / 2]);
+                    acc[i] = v16_fma(v16_load(wide->min[g][h][i % 2]), sum, acc[i]);
+                }
+            }
+            side += ESP_ROW_BLOCK * sizeof(float);
+        }
+        w += 8 * 128;
+        q += (size_t)ESP_ROW_BLOCK * 32;
+        d += ESP_ROW_BLOCK;
+    }
+    ESP_UNROLL
+    for (int i = 0; i < 2 * N_ROWS_TILE; i++) {
+        v16_store(sums + 16 * i, acc[i]);
+    }
+}
+
 typedef void tile_fn(const uint8_t *panel, size_t panel_bytes, uint32_t n_in, const struct esp_tile_x *x,
                      float *sums);
+
+typedef void widen_fn(const uint8_t *panel, size_t panel_bytes, uint32_t n_in, uint32_t from, uint32_t end,
+                      struct wide *wide);
+typedef void tile_wide_fn(const struct wide *wide, uint32_t n_groups, const struct esp_tile_x *x, float *sums);
 
 #define TILE(name, panels, rows, bits, group, has_min, has_codes)                                            \
     static void tile_##name##_##panels##_##rows(const uint8_t *panel, size_t panel_bytes, uint32_t n_in,     \
@@ -171,6 +263,11 @@ typedef void tile_fn(const uint8_t *panel, size_t panel_bytes, uint32_t n_in, co
         tile(panel, panel_bytes, n_in, x, sums, bits, group, has_min, has_codes, panels, rows);              \
     }
 #define TILES(name, bits, group, has_min, has_codes)                                                         \
+    static void widen_##name(const uint8_t *panel, size_t panel_bytes, uint32_t n_in, uint32_t from,         \
+                             uint32_t end, struct wide *wide)                                                \
+    {                                                                                                        \
+        widen(panel, panel_bytes, n_in, from, end, wide, bits, group, has_min, has_codes);                   \
+    }                                                                                                        \
     TILE(name, 1, 1, bits, group, has_min, has_codes)                                                        \
     TILE(name, 1, 2, bits, group, has_min, has_codes)                                                        \
     TILE(name, 1, 4, bits, group, has_min, has_codes)                                                        \
@@ -206,6 +303,75 @@ static tile_fn *const tiles[ESP_TYPE_COUNT][2][N_SIZES] = {
     [ESP_TYPE_Q6_K] = ROW(q6_k),
 };
 
+#define TILE_WIDE(name, group, has_min)                                                                      \
+    static void tile_wide_##name(const struct wide *wide, uint32_t n_groups, const struct esp_tile_x *x,     \
+                                 float *sums)                                                                \
+    {                                                                                                        \
+        tile_wide(wide, n_groups, x, sums, group, has_min);                                                  \
+    }
+TILE_WIDE(plain, 32, false)
+TILE_WIDE(min, 32, true)
+TILE_WIDE(halves, 16, false)
+TILE_WIDE(halves_min, 16, true)
+
+static const struct {
+    widen_fn *widen;
+    tile_wide_fn *tile;
+} wides[ESP_TYPE_COUNT] = {
+    [ESP_TYPE_Q4_0] = {widen_q4_0, tile_wide_plain}, [ESP_TYPE_Q4_1] = {widen_q4_1, tile_wide_min},
+    [ESP_TYPE_Q5_0] = {widen_q5_0, tile_wide_plain}, [ESP_TYPE_Q5_1] = {widen_q5_1, tile_wide_min},
+    [ESP_TYPE_Q8_0] = {widen_q8_0, tile_wide_plain}, [ESP_TYPE_Q2_K] = {widen_q2_k, tile_wide_halves_min},
+    [ESP_TYPE_Q3_K] = {widen_q3_k, tile_wide_halves}, [ESP_TYPE_Q4_K] = {widen_q4_k, tile_wide_min},
+    [ESP_TYPE_Q5_K] = {widen_q5_k, tile_wide_min}, [ESP_TYPE_Q6_K] = {widen_q6_k, tile_wide_halves},
+};
+
+/* Where the outputs of panel p of a tile will be written, so that the stores need not wait. */
+static void fetch_outputs(const struct esp_linear_args *args, uint32_t weight_idx, uint32_t row, uint32_t p)
+{
+    size_t n_out = args->weight[weight_idx]->n_out;
+    const float *y = args->y[weight_idx] + row * n_out + (size_t)p * ESP_PANEL;
+    for (uint32_t r = row; r < args->n_rows && r < row + N_ROWS_TILE; r++, y += n_out) {
+        __builtin_prefetch(y, 1);
+        __builtin_prefetch(y + ESP_PANEL, 1);
+    }
+}
+
+/* Panels p and p + 1 for all rows. */
+static void linear_many(const struct esp_linear_args *args, const struct esp_quant *quant, uint32_t weight_idx,
+                        uint32_t p)
+{
+    const struct esp_weight *w = args->weight[weight_idx];
+    const size_t panel_bytes = esp_panel_shape(w->type, w->n_in).bytes;
+    const uint8_t *data = (const uint8_t *)w->data + p * panel_bytes;
+    const size_t n_halves = esp_format(w->type)->group == 16 ? 2 : 1;
+    const uint32_t n_groups = w->n_in / 32;
+    struct wide wide;
+    _Alignas(64) float sums[N_ROWS_WIDE][2][16];
+    for (uint32_t row = 0, n; row < args->n_rows; row += n) {
+        n = args->n_rows - row < N_ROWS_WIDE ? args->n_rows - row : N_ROWS_WIDE;
+        memset(sums, 0, sizeof sums);
+        for (uint32_t g = 0, end; g < n_groups; g = end) {
+            end = n_groups - g < N_GROUPS_WIDE ? n_groups : g + N_GROUPS_WIDE;
+            wides[w->type].widen(data, panel_bytes, w->n_in, g, end, &wide);
+            for (uint32_t r = 0; r < n; r += N_ROWS_TILE) {
+                /* the rows that fill up the last tile are computed from what lies there, and not stored */
+                struct esp_tile_x x = esp_tile_x(quant, weight_idx, w, row + r);
+                x.q += (size_t)g * ESP_ROW_BLOCK * 32;
+                x.d += (size_t)g * ESP_ROW_BLOCK;
+                x.side = (const float *)x.side + g * n_halves * ESP_ROW_BLOCK;
+                if (end == n_groups) {
+                    fetch_outputs(args, weight_idx, row + r, p);
+                }
+                wides[w->type].tile(&wide, end - g, &x, sums[r][0]);
+            }
+        }
+        for (uint32_t r = 0; r < n; r++) {
+            esp_tile_store(args, weight_idx, row + r, p, sums[r][0]);
+            esp_tile_store(args, weight_idx, row + r, p + 1, sums[r][1]);
+        }
+    }
+}
+
 void ESP_LEVEL_NAME(esp_x86_linear_int)(const struct esp_linear_args *args, const struct esp_quant *quant,
                                         uint32_t weight_idx, uint32_t panel, uint32_t panel_end)
 {
@@ -214,6 +380,10 @@ void ESP_LEVEL_NAME(esp_x86_linear_int)(const struct esp_linear_args *args, cons
     _Alignas(64) float sums[N_SUMS_MAX * 16];
     for (uint32_t p = panel, n_panels; p < panel_end; p += n_panels) {
         n_panels = panel_end - p >= 2 ? 2 : 1;
+        if (n_panels == 2 && args->n_rows >= N_ROWS_MANY) {
+            linear_many(args, quant, weight_idx, p);
+            continue;
+        }
         const uint8_t *data = (const uint8_t *)w->data + p * panel_bytes;
         for (uint32_t row = 0, n_rows; row < args->n_rows; row += n_rows) {
             n_rows = args->n_rows - row < 6 ? args->n_rows - row : 6;
