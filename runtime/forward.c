@@ -9,6 +9,9 @@
  *      FFN:       gate | up               gate holds act(gate) · up
  *   cos_sin, once a batch; another one for window layers
  *
+ * The last layer writes K and V of all rows, but carries on only with those that lie between the first and the
+ * last row whose logits are wanted: a piece of a prompt wants none or one.
+ *
  * Thread: the engine's. Touches device memory only through operations.
  */
 #include "runtime/forward.h"
@@ -119,22 +122,35 @@ static esp_status norm(const struct esp_forward *f, const float *x, const float 
     return f->model->ops->norm(f->model->dev, &args);
 }
 
-/* y = W x, added to the residual stream; where the family has a norm in between, by way of `between`. */
+/* Neighbouring rows of a batch. */
+struct rows {
+    uint32_t first, n;
+};
+
+/* Where the residual stream of the rows begins. */
+static float *stream(const struct esp_forward *f, struct rows rows)
+{
+    return f->x + (uint64_t)rows.first * f->model->hp.n_embd;
+}
+
+/* y = W x of some rows, added to the residual stream; where the family has a norm in between, by way of `between`. */
 static esp_status project_back(const struct esp_forward *f, const struct esp_weight *weight, const float *bias,
-                               const float *x, float *between, const float *post_norm, uint32_t n_rows)
+                               const float *x, float *between, const float *post_norm, struct rows rows)
 {
     const struct esp_model *m = f->model;
-    struct esp_linear_args args = {.n_weights = 1, .weight = {weight}, .bias = {bias}, .x = x, .n_rows = n_rows,
-                                   .y = {post_norm == NULL ? f->x : between},
+    struct esp_linear_args args = {.n_weights = 1, .weight = {weight}, .bias = {bias}, .x = x, .n_rows = rows.n,
+                                   .y = {post_norm == NULL ? stream(f, rows) : between},
                                    .flags = post_norm == NULL ? ESP_LINEAR_ADD : 0};
     esp_status status = m->ops->linear(m->dev, &args);
     if (status == ESP_OK && post_norm != NULL) {
-        status = norm(f, between, post_norm, f->x, n_rows, m->hp.n_embd, ESP_NORM_ADD);
+        status = norm(f, between, post_norm, stream(f, rows), rows.n, m->hp.n_embd, ESP_NORM_ADD);
     }
     return status;
 }
 
-static esp_status rope_and_attend(const struct esp_forward *f, const struct esp_batch *b, uint32_t layer)
+/* Writes K and V of all rows; the attention of `rows` goes to a, theirs first. */
+static esp_status rope_and_attend(const struct esp_forward *f, const struct esp_batch *b, uint32_t layer,
+                                  struct rows rows)
 {
     const struct esp_model *m = f->model;
     const struct esp_hparams *hp = &m->hp;
@@ -144,16 +160,18 @@ static esp_status rope_and_attend(const struct esp_forward *f, const struct esp_
                                     .n_rot = hp->n_rot, .n_rows = b->n_rows, .n_head = hp->n_head, .kv = f->kv,
                                     .geom = esp_model_kv_geom(hp), .layer = layer, .page = b->row_page, .pos = b->pos};
     esp_status status = m->ops->rope_kv(m->dev, &rope);
-    if (status != ESP_OK) {
+    if (status != ESP_OK || rows.n == 0) {
         return status;
     }
-    struct esp_attn_args attn = {.q = f->q, .out = f->a, .kv = f->kv, .geom = rope.geom, .layer = layer,
-                                 .n_rows = b->n_rows, .n_head = hp->n_head, .pos = b->pos, .row_seq = b->row_seq,
-                                 .pages = b->pages, .window = windowed ? hp->window : 0, .scale = hp->attn_scale};
+    struct esp_attn_args attn = {.q = f->q + (uint64_t)rows.first * hp->n_head * hp->head_dim, .out = f->a,
+                                 .kv = f->kv, .geom = rope.geom, .layer = layer, .n_rows = rows.n,
+                                 .n_head = hp->n_head, .pos = b->pos + rows.first,
+                                 .row_seq = b->row_seq + rows.first, .pages = b->pages,
+                                 .window = windowed ? hp->window : 0, .scale = hp->attn_scale};
     return m->ops->attn(m->dev, &attn);
 }
 
-static esp_status attention(const struct esp_forward *f, const struct esp_batch *b, uint32_t layer)
+static esp_status attention(const struct esp_forward *f, const struct esp_batch *b, uint32_t layer, struct rows rows)
 {
     const struct esp_model *m = f->model;
     const struct esp_hparams *hp = &m->hp;
@@ -172,33 +190,47 @@ static esp_status attention(const struct esp_forward *f, const struct esp_batch 
         status = norm(f, f->k, l->k_norm, f->k, b->n_rows * hp->n_head_kv, hp->head_dim, 0);
     }
     if (status == ESP_OK) {
-        status = rope_and_attend(f, b, layer);
+        status = rope_and_attend(f, b, layer, rows);
     }
-    if (status == ESP_OK) {
-        status = project_back(f, &l->o, l->o_bias, f->a, f->q, l->attn_post_norm, b->n_rows);
+    if (status == ESP_OK && rows.n != 0) {
+        status = project_back(f, &l->o, l->o_bias, f->a, f->q, l->attn_post_norm, rows);
     }
     return status;
 }
 
-static esp_status feed_forward(const struct esp_forward *f, const struct esp_batch *b, uint32_t layer)
+static esp_status feed_forward(const struct esp_forward *f, uint32_t layer, struct rows rows)
 {
     const struct esp_model *m = f->model;
     const struct esp_layer *l = &m->layers[layer];
-    esp_status status = norm(f, f->x, l->ffn_norm, f->a, b->n_rows, m->hp.n_embd, 0);
+    if (rows.n == 0) {
+        return ESP_OK;
+    }
+    esp_status status = norm(f, stream(f, rows), l->ffn_norm, f->a, rows.n, m->hp.n_embd, 0);
     if (status == ESP_OK) {
         struct esp_linear_args up = {.n_weights = 2, .weight = {&l->gate, &l->up}, .y = {f->gate, f->up}, .x = f->a,
-                                     .n_rows = b->n_rows};
+                                     .n_rows = rows.n};
         status = m->ops->linear(m->dev, &up);
     }
     if (status == ESP_OK) {
-        struct esp_glu_args glu = {.gate = f->gate, .up = f->up, .out = f->gate, .n_rows = b->n_rows,
+        struct esp_glu_args glu = {.gate = f->gate, .up = f->up, .out = f->gate, .n_rows = rows.n,
                                    .dim = m->hp.n_ff, .act = m->hp.act};
         status = m->ops->glu(m->dev, &glu);
     }
     if (status == ESP_OK) {
-        status = project_back(f, &l->down, NULL, f->gate, f->a, l->ffn_post_norm, b->n_rows);
+        status = project_back(f, &l->down, NULL, f->gate, f->a, l->ffn_post_norm, rows);
     }
     return status;
+}
+
+/* The rows that carry on after K and V of a layer are written. */
+static struct rows rows_after(const struct esp_forward *f, const struct esp_batch *b, uint32_t layer)
+{
+    struct rows rows = {0, b->n_rows};
+    if (layer + 1 == f->model->hp.n_layer) {
+        rows.first = b->n_logits == 0 ? 0 : b->logit_rows[0];
+        rows.n = b->n_logits == 0 ? 0 : b->logit_rows[b->n_logits - 1] - rows.first + 1;
+    }
+    return rows;
 }
 
 /* Norms the wanted rows, neighbours in one operation, side by side into a; then one product with the head. */
@@ -266,9 +298,10 @@ esp_status esp_forward_run(struct esp_forward *forward, const struct esp_batch *
     }
     esp_status status = begin(forward, batch);
     for (uint32_t layer = 0; status == ESP_OK && layer < forward->model->hp.n_layer; layer++) {
-        status = attention(forward, batch, layer);
+        struct rows rows = rows_after(forward, batch, layer);
+        status = attention(forward, batch, layer, rows);
         if (status == ESP_OK) {
-            status = feed_forward(forward, batch, layer);
+            status = feed_forward(forward, layer, rows);
         }
     }
     if (status == ESP_OK) {
