@@ -20,14 +20,13 @@ static void write_ids(struct esp_buf *buf, const char *name, const uint32_t *ids
     esp_buf_char(buf, ']');
 }
 
-/* The first of two fields that is there. */
-static const json_t *either(const json_t *request, const char *one, const char *other)
+/* The name of the first of two fields that is there; `one` when none is. */
+static const char *either(const json_t *request, const char *one, const char *other)
 {
-    const json_t *value = json_object_get(request, one);
-    return value != NULL ? value : json_object_get(request, other);
+    return json_object_get(request, one) == NULL && json_object_get(request, other) != NULL ? other : one;
 }
 
-static void tokenize(struct esp_exchange *exchange, const json_t *text, bool special)
+static void tokenize(struct esp_exchange *exchange, const json_t *text, const char *name, bool special)
 {
     const esp_vocab *vocab = esp_engine_vocab(esp_exchange_engine(exchange));
     struct esp_span span = {json_string_value(text), json_string_length(text), special};
@@ -43,7 +42,7 @@ static void tokenize(struct esp_exchange *exchange, const json_t *text, bool spe
         n = ids == NULL ? esp_fail(&err, ESP_ENOMEM, "out of memory") : esp_tokenize(vocab, &span, 1, ids, cap, &err);
     }
     if (n < 0) {
-        esp_exchange_fail_err(exchange, &err, "text");
+        esp_exchange_fail_err(exchange, &err, name);
     } else {
         esp_buf_char(&exchange->out, '{');
         write_ids(&exchange->out, "ids", ids, (size_t)n);
@@ -60,16 +59,17 @@ void esp_api_tokenize(struct esp_exchange *exchange)
     if (request == NULL) {
         return;
     }
-    const json_t *text = either(request, "text", "content");
+    const char *name = either(request, "text", "content");
+    const json_t *text = json_object_get(request, name);
     struct esp_err err = {0};
     bool special = false;
     if (!json_is_string(text)) {
-        esp_exchange_fail(exchange, 400, "text", "invalid_value", "'text' must be a string, not %s",
+        esp_exchange_fail(exchange, 400, name, "invalid_value", "'%s' must be a string, not %s", name,
                           esp_json_type_name(text));
     } else if (esp_json_bool(request, "special", false, &special, &err) != ESP_OK) {
         esp_exchange_fail_err(exchange, &err, "special");
     } else {
-        tokenize(exchange, text, special);
+        tokenize(exchange, text, name, special);
     }
     json_decref(request);
 }
@@ -95,7 +95,8 @@ void esp_api_detokenize(struct esp_exchange *exchange)
     if (request == NULL) {
         return;
     }
-    const json_t *array = either(request, "ids", "tokens");
+    const char *name = either(request, "ids", "tokens");
+    const json_t *array = json_object_get(request, name);
     uint32_t n_vocab = esp_vocab_n_tokens(esp_engine_vocab(esp_exchange_engine(exchange)));
     size_t n_ids = json_array_size(array);
     bool fine = json_is_array(array);
@@ -109,8 +110,8 @@ void esp_api_detokenize(struct esp_exchange *exchange)
     if (ids == NULL) {
         esp_exchange_fail(exchange, 500, NULL, "internal_error", "out of memory");
     } else if (!fine) {
-        esp_exchange_fail(exchange, 400, "ids", "invalid_value", "'ids' must be an array of token ids below %u",
-                          n_vocab);
+        esp_exchange_fail(exchange, 400, name, "invalid_value", "'%s' must be an array of token ids below %u",
+                          name, n_vocab);
     } else {
         detokenize(exchange, ids, n_ids);
     }
