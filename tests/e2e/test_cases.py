@@ -19,7 +19,7 @@ ROOT = os.environ.get("ESPALIER_TEST_SHARED", "../shared")
 PATH = os.path.join(ROOT, "cases", "cases.jsonl")
 CASES = """
 B072 B098 B104 B120 B124 B125 B131 B132 B134 B135 B136 B137 B138 B141 B142 B143 B147 B148 B149 B164 B178 B179 B181 B184
-B187 B214 B220
+B187 B209 B210 B211 B214 B220
 """.split()
 # What this version refuses: each request with it must be 400 and name it, and the same without it must be served.
 TOOLS = "B097 B101 B105 B106 B108 B112 B116 B117 B119 B122 B123 B154 B160 B172 B218".split()
@@ -109,7 +109,8 @@ def check_b124(server, spec, replies):
     assert replies[0].error()["param"] == "tools" and replies[1].error()["param"].startswith("messages[0].content")
     parts = [{"type": "text", "text": "A"}, {"type": "text", "text": "B"}]
     prompts = []
-    for system, assistant in ((parts, {"content": None}), ("AB", {"content": ""}), ("AB", {}), (parts, {"content": []})):
+    for system, assistant in ((parts, {"content": None}), ("AB", {"content": ""}), ("AB", {}),
+                              (parts, {"content": []})):
         body = {"messages": [{"role": "system", "content": system}, {"role": "user", "content": "q"},
                              {"role": "assistant", **assistant}, {"role": "user", "content": "r"}]}
         prompts.append(server.post("/apply-template", body).json()["prompt"])
@@ -286,6 +287,46 @@ def case_b135(case):
         assert first.status == 400 and "roles must alternate" in first.error()["message"]
         assert second.status == 200
         assert server.get("/health").status == 200
+
+
+def rendered(text, status, path="/v1/chat/completions"):
+    """What a server with this template answers to a chat; and it goes on serving."""
+    script = {"text": "ok", "n_ctx": 100000}
+    with template(text) as name, Server([FAKE, "chat-template", name], script=script) as server:
+        reply = server.post(path, {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2})
+        allowed = status["any_of"] if isinstance(status, dict) else [status]
+        assert reply.status in allowed, (text, reply.status, reply.body[:300])
+        if reply.status != 200:
+            assert reply.error()["message"], reply.body
+        assert server.post("/v1/completions", {"prompt": "x", "max_tokens": 2}).status == 200
+        return reply
+
+
+def case_b209(case):
+    whole = next(kv["value"] for kv in case["input"]["gguf"]["kv"] if kv["key"] == "tokenizer.chat_template")
+    for text in (whole, "{{ ''.__class__.__mro__ }}", "{{ messages.__class__ }}", "{{ [].append.__globals__ }}",
+                 "{{ self.__init__ }}", "{{ messages[0].__dict__ }}", "{{ namespace.__init__.__globals__['os'] }}",
+                 "{{ 'a'.format.__globals__ }}", "{{ '{0.__class__}'.format(messages) }}",
+                 "{{ ''|attr('__class__') }}"):
+        reply = rendered(text, {"any_of": [200, 400]}, "/apply-template")
+        if reply.status == 200:
+            assert reply.json()["prompt"] == "", (text, reply.body)
+
+
+def case_b210(case):
+    for text, status in zip(case["input"]["chat_templates"], case["expect"]["status"]):
+        began = time.time()
+        rendered(text + "|", status)  # never an empty prompt
+        assert time.time() - began < 20, text
+
+
+def case_b211(case):
+    prompt = rendered(case["input"]["chat_template"], 200, "/apply-template").json()["prompt"]
+    assert prompt == "hi", prompt
+    many = {"messages": [{"role": "user" if i % 2 == 0 else "assistant", "content": "%d," % i} for i in range(60)]}
+    with template(case["input"]["chat_template"]) as name, start(case["input"], "chat-template", name) as server:
+        prompt = server.post("/apply-template", many).json()["prompt"]
+        assert prompt == "".join("%d," % i for i in range(51)), prompt
 
 
 def case_b214(case):

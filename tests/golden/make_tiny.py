@@ -307,6 +307,7 @@ def make(m, path):
         return m["types"][turn[0] % len(m["types"])]
 
     vocab, n_vocab = (spm_vocabulary if m["arch"] == "gemma3" else bpe_vocabulary)(m["extra_tokens"])
+    n_vocab += m.get("rows_more", 0)  # rows of the embedding that no token has
     w.matrix("token_embd.weight", m["n_embd"], n_vocab, kind(), 3)
     for idx in range(m["n_layer"]):
         layer(w, m, idx, kind)

@@ -161,6 +161,27 @@ static void test_pressure(void)
     drain_and_finish(&rig);
 }
 
+/* B171: a cached prefix is there, but no page for what follows it: the second waits and is as if alone. */
+static void test_no_page_to_go_on(void)
+{
+    for (uint32_t n_pages = 7; n_pages <= 12; n_pages++) {
+        struct rig rig;
+        struct rig_config config = big;
+        config.n_pages = n_pages;
+        config.n_ctx = n_pages * ESP_PAGE_TOKENS;
+        REQUIRE(rig_init(&rig, &config));
+        struct rig_request first = request_of(60, 4, 1, 40), second = request_of(60, 9, 2, 40);
+        must_submit(&rig, &first);
+        for (int i = 0; i < 20; i++) {
+            rig_step(&rig, 1000);
+        }
+        struct rig_request *waits = must_submit(&rig, &second);
+        CHECK(rig_drain(&rig), "%u pages: %s", n_pages, rig.failure);
+        CHECK(waits->branch[0].last.finish == ESP_FINISH_LENGTH && waits->branch[0].n == 40, "%u pages", n_pages);
+        drain_and_finish(&rig);
+    }
+}
+
 static void test_refusals(void)
 {
     struct rig rig;
@@ -491,6 +512,6 @@ static void test_device_failures(void)
 }
 
 ESP_TEST_MAIN(T(test_burst), T(test_writer_cancelled), T(test_salts), T(test_borders), T(test_cache_off),
-              T(test_pressure), T(test_refusals), T(test_invalid), T(test_slow_poller), T(test_cancel),
+              T(test_pressure), T(test_no_page_to_go_on), T(test_refusals), T(test_invalid), T(test_slow_poller), T(test_cancel),
               T(test_no_alloc), T(test_grammar), T(test_empty_mask),
               T(test_no_alloc_grammar), T(test_alloc_failures), T(test_device_failures))

@@ -324,6 +324,7 @@ static void test_stale_id_is_noticed(void)
     esp_tree_destroy(tree);
 }
 
+/* B163: one bit of hash, so that pages collide all the time; what matches are the tokens. */
 static void test_collisions_are_counted_and_harmless(void)
 {
     struct esp_tree *tree = kit_tree(64, 1);
@@ -358,6 +359,79 @@ static void test_insert_order_does_not_matter(void)
         kit_sound(tree);
         esp_tree_destroy(tree);
     }
+}
+
+/* B165: 20,000 nodes in one chain: nothing walks by recursion, and the end of the chain goes first. */
+static void test_deep_chain(void)
+{
+    enum { DEEP = 20000 };
+    struct esp_tree *tree = kit_tree(DEEP, 128);
+    struct esp_ns_id ns = kit_ns(tree, "m");
+    uint32_t *tokens = malloc((size_t)DEEP * KIT_P * sizeof *tokens);
+    REQUIRE(tokens != NULL, "memory");
+    struct esp_node_id node = ESP_NODE_NONE;
+    for (uint32_t depth = 0; depth < DEEP; depth++) {
+        for (uint32_t at = 0; at < KIT_P; at++) {
+            tokens[depth * KIT_P + at] = depth % 7 + at;
+        }
+        struct esp_page_id page;
+        bool existed;
+        REQUIRE(esp_tree_alloc(tree, 1, &page) == ESP_OK, "page %u", depth);
+        REQUIRE(esp_tree_insert(tree, ns, node, tokens + (size_t)depth * KIT_P, page, ESP_PAGE_CACHED, &node,
+                                &existed) == ESP_OK && !existed, "node %u", depth);
+    }
+    struct esp_match match;
+    esp_tree_match(tree, ns, tokens, DEEP * KIT_P, &match);
+    CHECK(match.n_pages == DEEP, "%u", match.n_pages);
+    struct esp_page_id page;
+    CHECK(esp_tree_alloc(tree, 1, &page) != ESP_OK, "all are leased");
+    esp_tree_release(tree, node, ESP_CLASS_NORMAL);
+    for (uint32_t n = 1; n <= DEEP / 2; n++) {
+        CHECK(esp_tree_alloc(tree, 1, &page) == ESP_OK, "page %u", n);
+        esp_tree_free_private(tree, &page, 1);
+    }
+    kit_sound(tree);
+    struct esp_page_id pages[64];
+    for (uint32_t n = 0; n < DEEP / 64 / 2; n++) {
+        CHECK(esp_tree_alloc(tree, 64, pages) == ESP_OK, "pages");
+    }
+    esp_tree_match(tree, ns, tokens, DEEP * KIT_P, &match);
+    CHECK(match.n_pages == DEEP - DEEP / 64 / 2 * 64, "%u", match.n_pages);
+    kit_sound(tree);
+    esp_tree_destroy(tree);
+    free(tokens);
+}
+
+/* B167: a prefix that all share, room for it and ten tails: a thousand tails never push it out. */
+static void test_shared_prefix_is_never_evicted(void)
+{
+    struct esp_tree *tree = kit_tree(4 + 10, 128);
+    struct esp_ns_id ns = kit_ns(tree, "m");
+    struct esp_node_id held = kit_path(tree, ns, "PPPP");
+    for (uint32_t n = 0; n < 1000; n++) {
+        uint32_t tokens[5 * KIT_P];
+        kit_text("PPPPt", tokens);
+        tokens[4 * KIT_P] = 1000 + n;
+        struct esp_match match;
+        esp_tree_match(tree, ns, tokens, 5 * KIT_P, &match);
+        CHECK(match.n_pages == 4, "tail %u finds %u pages of the prefix", n, match.n_pages);
+        struct esp_node_id node = held, tail;
+        struct esp_page_id page;
+        bool existed;
+        esp_tree_lease(tree, node, NULL);
+        REQUIRE(esp_tree_alloc(tree, 1, &page) == ESP_OK, "tail %u", n);
+        REQUIRE(esp_tree_insert(tree, ns, node, tokens + 4 * KIT_P, page, ESP_PAGE_CACHED, &tail, &existed) == ESP_OK,
+                "tail %u", n);
+        esp_tree_release(tree, tail, ESP_CLASS_NORMAL);
+        if (n == 500) {
+            esp_tree_release(tree, held, ESP_CLASS_NORMAL); /* from here on only its use protects it */
+        }
+    }
+    struct esp_tree_stats stats;
+    esp_tree_get_stats(tree, &stats);
+    CHECK(kit_match(tree, ns, "PPPP").n_pages == 4 && stats.leased == 0, "%u leased", stats.leased);
+    kit_sound(tree);
+    esp_tree_destroy(tree);
 }
 
 static void test_time_and_flush(void)
@@ -437,5 +511,5 @@ ESP_TEST_MAIN(T(test_match_needs_the_whole_prefix), T(test_partial_page), T(test
               T(test_one_off_scan_leaves_return_class), T(test_duplicate_insert), T(test_pending),
               T(test_pending_without_a_lease_leaves), T(test_stale_id_is_noticed),
               T(test_collisions_are_counted_and_harmless), T(test_insert_order_does_not_matter),
-              T(test_time_and_flush), T(test_create_refuses), T(test_create_survives_every_failure),
+              T(test_deep_chain), T(test_shared_prefix_is_never_evicted), T(test_time_and_flush), T(test_create_refuses), T(test_create_survives_every_failure),
               T(test_bytes_are_exact))

@@ -255,7 +255,7 @@ static void test_alloc_faults(void)
     drop("m-00002-of-00002.gguf");
 }
 
-/* The counts and lengths of public bug reports (recipes B197 to B202): each is refused. */
+/* The counts and lengths of public bug reports (B197, B199, B201, B202): each is refused. */
 static void test_hostile_recipes(void)
 {
     struct esp_err err = {0};
@@ -296,8 +296,53 @@ static void test_hostile_recipes(void)
     put_u32(ESP_TYPE_F32);
     put_u64(0);
     CHECK(open_close(save("h.gguf"), &err) == ESP_EINVAL, "%s", err.message);
+}
+
+static void test_hostile_counts(void)
+{
+    struct esp_err err = {0};
+    static const uint32_t dims[] = {0, 5, UINT32_MAX};
     for (int idx = 0; idx < 3; idx++) {
-        static const uint32_t alignments[] = {4, 131072, 0x80000000};
+        begin(1, 0);
+        put_str("t");
+        put_u32(dims[idx]);
+        for (uint32_t d = 0; d < 5; d++) {
+            put_u64(1);
+        }
+        put_u32(ESP_TYPE_F32);
+        put_u64(0);
+        CHECK(open_close(save("h.gguf"), &err) == ESP_EINVAL, "%u dimensions", dims[idx]);
+    }
+    for (int idx = 0; idx < 2; idx++) {
+        begin(1, 0);
+        put_str("t");
+        put_u32(1);
+        put_u64(idx == 0 ? 0 : UINT64_C(1) << 63);
+        put_u32(ESP_TYPE_F32);
+        put_u64(0);
+        pad();
+        CHECK(open_close(save("h.gguf"), &err) == ESP_EINVAL && strcmp(err.place, "t") == 0, "%s", err.message);
+    }
+    begin(0, 1);
+    put_kv("", ESP_GGUF_U32, 1, 4);
+    CHECK(open_close(save("h.gguf"), &err) == ESP_EINVAL && strstr(err.message, "key") != NULL, "%s", err.message);
+    begin(0, 2);
+    put_kv("general.x", ESP_GGUF_U32, 1, 4);
+    put_kv("general.x", ESP_GGUF_U32, 2, 4);
+    CHECK(open_close(save("h.gguf"), &err) == ESP_EINVAL && strcmp(err.place, "general.x") == 0, "%s", err.message);
+    begin(2, 0);
+    put_tensor("twin", 4, 0);
+    put_tensor("twin", 4, 32);
+    pad();
+    put("0123456789abcdef0123456789abcdef0123456789abcdef", 48);
+    CHECK(open_close(save("h.gguf"), &err) == ESP_EINVAL && strcmp(err.place, "twin") == 0, "%s", err.message);
+    begin(0, 1);
+    put_str("general.alignment");
+    put_u32(ESP_GGUF_STRING);
+    put_str("32");
+    CHECK(open_close(save("h.gguf"), &err) == ESP_EINVAL, "a text for the alignment");
+    for (int idx = 0; idx < 5; idx++) {
+        static const uint32_t alignments[] = {0, 3, 4, 131072, 0x80000000};
         begin(0, 1);
         put_kv("general.alignment", ESP_GGUF_U32, alignments[idx], 4);
         CHECK(open_close(save("h.gguf"), &err) == ESP_EINVAL, "%u", alignments[idx]);
@@ -308,4 +353,4 @@ static void test_hostile_recipes(void)
 }
 
 ESP_TEST_MAIN(T(test_shared_cases), T(test_integers), T(test_other_values), T(test_describe), T(test_split),
-              T(test_alloc_faults), T(test_hostile_recipes))
+              T(test_alloc_faults), T(test_hostile_recipes), T(test_hostile_counts))

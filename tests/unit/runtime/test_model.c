@@ -271,7 +271,7 @@ static void test_accepted(void)
     }
 }
 
-/* Each is refused with this status, at this key or tensor. */
+/* Each is refused with this status, at this key or tensor (B205: zeros and giants among the sizes). */
 static const struct {
     struct change change;
     esp_status status;
@@ -290,6 +290,13 @@ static const struct {
     {{.key = "llama.block_count", .kind = ESP_GGUF_U32, .value = 1}, ESP_EUNSUPPORTED, "blk.1.attn_norm.weight"},
     {{.key = "llama.embedding_length", .kind = ESP_GGUF_U32, .value = 4294967295.0}, ESP_EINVAL,
      "llama.embedding_length"},
+    {{.key = "llama.context_length", .kind = ESP_GGUF_U32, .value = 0}, ESP_EINVAL, "llama.context_length"},
+    {{.key = "llama.feed_forward_length", .kind = ESP_GGUF_U32, .value = 0}, ESP_EINVAL, "llama.feed_forward_length"},
+    {{.key = "llama.embedding_length", .kind = ESP_GGUF_U32, .value = 0}, ESP_EINVAL, "llama.embedding_length"},
+    {{.key = "llama.attention.head_count_kv", .kind = ESP_GGUF_U32, .value = 0}, ESP_EINVAL,
+     "llama.attention.head_count_kv"},
+    {{.key = "llama.attention.head_count", .kind = ESP_GGUF_U32, .value = 4294967295.0}, ESP_EINVAL,
+     "llama.attention.head_count"},
     {{.key = "llama.embedding_length", .kind = ESP_GGUF_STRING, .text = "64"}, ESP_EINVAL, "llama.embedding_length"},
     {{.key = "llama.embedding_length", .kind = ESP_GGUF_U32, .value = 80}, ESP_EUNSUPPORTED,
      "llama.embedding_length"},

@@ -249,6 +249,7 @@ static void test_decode(void)
     esp_tokenizer_destroy(tok);
 }
 
+/* B191: what ends an answer: the file's eos and eot, and the tokens that are known to. */
 static void test_end_tokens(void)
 {
     static const struct kit_token extra[] = {{"<|im_end|>", 3, 0}, {"<|end|>", 3, 0},  {"<|return|>", 3, 0},
