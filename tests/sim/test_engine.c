@@ -512,6 +512,6 @@ static void test_device_failures(void)
 }
 
 ESP_TEST_MAIN(T(test_burst), T(test_writer_cancelled), T(test_salts), T(test_borders), T(test_cache_off),
-              T(test_pressure), T(test_no_page_to_go_on), T(test_refusals), T(test_invalid), T(test_slow_poller), T(test_cancel),
-              T(test_no_alloc), T(test_grammar), T(test_empty_mask),
-              T(test_no_alloc_grammar), T(test_alloc_failures), T(test_device_failures))
+              T(test_pressure), T(test_no_page_to_go_on), T(test_refusals), T(test_invalid), T(test_slow_poller),
+              T(test_cancel), T(test_no_alloc), T(test_grammar), T(test_empty_mask), T(test_no_alloc_grammar),
+              T(test_alloc_failures), T(test_device_failures))

@@ -217,7 +217,7 @@ static void test_random(void)
     esp_trie_destroy(trie);
     CHECK(esp_alloc_live() == n_live, "a matcher is left");
     /* A load that never reaches these paths proves nothing about them. */
-    CHECK(n_seeds < 100 || (sum.preemptions > n_seeds / 4 && sum.kv_evicted_pages > n_seeds &&
+    CHECK(n_seeds < 100 || (sum.preemptions > n_seeds / 8 && sum.kv_evicted_pages > n_seeds &&
                             sum.prompt_tokens_cached > n_seeds * 10 && sum.prompt_tokens_recomputed > n_seeds),
           "the load is too easy");
     printf("# %llu seeds: %llu tokens generated, %llu cached, %llu recomputed, %llu preemptions, %llu evictions\n",

@@ -510,6 +510,6 @@ ESP_TEST_MAIN(T(test_match_needs_the_whole_prefix), T(test_partial_page), T(test
               T(test_tail_of_an_answer), T(test_highest_class_of_several_uses_stays),
               T(test_one_off_scan_leaves_return_class), T(test_duplicate_insert), T(test_pending),
               T(test_pending_without_a_lease_leaves), T(test_stale_id_is_noticed),
-              T(test_collisions_are_counted_and_harmless), T(test_insert_order_does_not_matter),
-              T(test_deep_chain), T(test_shared_prefix_is_never_evicted), T(test_time_and_flush), T(test_create_refuses), T(test_create_survives_every_failure),
-              T(test_bytes_are_exact))
+              T(test_collisions_are_counted_and_harmless), T(test_insert_order_does_not_matter), T(test_deep_chain),
+              T(test_shared_prefix_is_never_evicted), T(test_time_and_flush), T(test_create_refuses),
+              T(test_create_survives_every_failure), T(test_bytes_are_exact))
