@@ -128,6 +128,12 @@ static uint32_t deriv_num(struct esp_exprs *x, const struct esp_expr *e, unsigne
     return esp_expr_num(x, e->a, text, n + 1);
 }
 
+static uint32_t deriv_not(struct esp_exprs *x, const struct esp_expr *e, unsigned byte)
+{
+    uint32_t base = esp_expr_deriv(x, e->a, byte);
+    return base == ESP_EXPR_EMPTY ? base : esp_expr_not(x, base, esp_expr_deriv(x, e->b, byte));
+}
+
 uint32_t esp_expr_deriv(struct esp_exprs *x, uint32_t id, unsigned byte)
 {
     struct esp_expr e = x->exprs[id];
@@ -155,6 +161,7 @@ uint32_t esp_expr_deriv(struct esp_exprs *x, uint32_t id, unsigned byte)
     case ESP_X_LEN: return deriv_len(x, &e, byte);
     case ESP_X_NUM: return deriv_num(x, &e, byte);
     case ESP_X_KEYS: return esp_keys_deriv(x, &e, byte);
+    case ESP_X_NOT: return deriv_not(x, &e, byte);
     default: return ESP_EXPR_EMPTY;
     }
 }
@@ -232,6 +239,10 @@ static void sign_heads(struct esp_exprs *x, uint32_t id, uint64_t *signature)
         for (const char *c = "0123456789+-.eE"; *c != '\0'; c++) {
             sign_range(signature, (unsigned char)*c, (unsigned char)*c, 1000 + (unsigned char)*c);
         }
+        break;
+    case ESP_X_NOT:
+        sign_heads(x, e.a, signature);
+        sign_heads(x, e.b, signature);
         break;
     case ESP_X_KEYS: sign_keys(x, &e, signature); break;
     default: break;

@@ -103,6 +103,13 @@ static void dump_keys(const struct esp_exprs *x, const struct esp_expr *e, struc
     esp_buf_char(buf, '}');
 }
 
+static void dump_not(const struct esp_exprs *x, const struct esp_expr *e, struct esp_buf *buf, unsigned depth)
+{
+    dump_expr(x, e->a, buf, depth + 1);
+    esp_buf_str(buf, " but not ");
+    dump_expr(x, e->b, buf, depth + 1);
+}
+
 static void dump_cat(const struct esp_exprs *x, uint32_t id, struct esp_buf *buf, unsigned depth)
 {
     while (x->exprs[id].op == ESP_X_CAT && !buf->failed) {
@@ -112,15 +119,22 @@ static void dump_cat(const struct esp_exprs *x, uint32_t id, struct esp_buf *buf
     dump_expr(x, id, buf, depth + 1);
 }
 
+static void dump_rep(const struct esp_exprs *x, uint32_t id, struct esp_buf *buf, unsigned depth)
+{
+    const struct esp_expr *e = &x->exprs[id];
+    if (id == x->json_any || id == x->raw_any) {
+        esp_buf_str(buf, "ANY*");
+        return;
+    }
+    dump_expr(x, e->a, buf, depth + 1);
+    dump_counts("{", e->c, e->d, buf);
+}
+
 static void dump_expr(const struct esp_exprs *x, uint32_t id, struct esp_buf *buf, unsigned depth)
 {
     const struct esp_expr *e = &x->exprs[id];
     if (depth > DUMP_DEPTH_MAX || buf->failed) {
         esp_buf_str(buf, "…");
-        return;
-    }
-    if (id != 0 && (id == x->json_any || id == x->raw_any)) {
-        esp_buf_str(buf, "ANY*");
         return;
     }
     switch (e->op) {
@@ -130,15 +144,13 @@ static void dump_expr(const struct esp_exprs *x, uint32_t id, struct esp_buf *bu
     case ESP_X_CAT: dump_cat(x, id, buf, depth); break;
     case ESP_X_ALT:
     case ESP_X_AND: dump_list(x, e, buf, depth); break;
-    case ESP_X_REP:
-        dump_expr(x, e->a, buf, depth + 1);
-        dump_counts("{", e->c, e->d, buf);
-        break;
+    case ESP_X_REP: dump_rep(x, id, buf, depth); break;
     case ESP_X_CALL: esp_buf_printf(buf, "<%u>", e->a); break;
     case ESP_X_LEN:
         dump_expr(x, e->a, buf, depth + 1);
         dump_counts("#{", e->c, e->d, buf);
         break;
+    case ESP_X_NOT: dump_not(x, e, buf, depth); break;
     case ESP_X_KEYS: dump_keys(x, e, buf, depth); break;
     default: dump_number(x, e->a, buf); break;
     }

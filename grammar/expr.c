@@ -554,3 +554,17 @@ uint32_t esp_expr_keys(struct esp_exprs *x, uint32_t object, uint32_t at, uint32
         x, (struct esp_expr){
                .op = ESP_X_KEYS, .flags = ESP_EXPR_BYTES, .height = 1, .a = object, .b = at, .c = from, .d = count});
 }
+
+uint32_t esp_expr_not(struct esp_exprs *x, uint32_t base, uint32_t r)
+{
+    if (r == ESP_EXPR_EMPTY || base == r || base == ESP_EXPR_EMPTY) {
+        return r == ESP_EXPR_EMPTY ? base : ESP_EXPR_EMPTY;
+    }
+    const struct esp_expr *eb = &x->exprs[base], *er = &x->exprs[r];
+    unsigned height = (eb->height > er->height ? eb->height : er->height) + 1u, flags = ESP_EXPR_BYTES;
+    flags |= (eb->flags & ~(unsigned)er->flags) & ESP_EXPR_NULLABLE;
+    uint32_t id = intern(
+        x, (struct esp_expr){
+               .op = ESP_X_NOT, .flags = (uint8_t)flags, .height = (uint16_t)height, .a = base, .b = r});
+    return x->exprs[id].flags & ESP_EXPR_DEAD ? ESP_EXPR_EMPTY : id;
+}

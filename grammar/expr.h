@@ -4,11 +4,12 @@
  *   CALL n     the value of node n (a rule of its own; the frame machine pushes)
  *   LEN r      r, as the text of a JSON string, with lo to hi code points; counters stay numbers
  *   NUM t      a JSON number inside exact bounds, of which t was written so far
+ *   NOT a b    what a allows and b does not
  *   KEYS       members of an object: which keys may still come, how much of one is written (objects.h)
  *
  * Equal expressions have equal ids, so a state is found again by its id. The next state on a byte is the
  * derivative; a state that is asked often gets a row of 256 answers. No expression but EMPTY has an empty
- * language: constructors return EMPTY instead (AND and LEN through the tables of live.c).
+ * language: constructors return EMPTY instead (AND, NOT and LEN through the tables of live.c).
  * A failure (memory, fuel, height) latches `failed`; ids returned after it mean nothing.
  * Thread: the owner's, or under the store's lock.
  */
@@ -34,7 +35,8 @@ enum esp_expr_op {
     ESP_X_CALL,
     ESP_X_LEN,
     ESP_X_NUM,
-    ESP_X_KEYS
+    ESP_X_KEYS,
+    ESP_X_NOT
 };
 
 enum { ESP_EXPR_EMPTY = 0, ESP_EXPR_EPS = 1 }; /* ids */
@@ -46,7 +48,7 @@ enum { ESP_EXPR_EMPTY = 0, ESP_EXPR_EPS = 1 }; /* ids */
 enum {
     ESP_EXPR_NULLABLE = 1,
     ESP_EXPR_CALLS = 2,  /* a call may come first */
-    ESP_EXPR_DEAD = 4,   /* an AND that was proved empty */
+    ESP_EXPR_DEAD = 4,   /* an AND or NOT that was proved empty */
     ESP_EXPR_CLOSED = 8, /* every safe character leads back here (see live.c) */
     ESP_EXPR_OPEN = 16,  /* known not to be closed */
     ESP_EXPR_BYTES = 32  /* a byte may come first */
@@ -56,7 +58,7 @@ struct esp_expr {
     uint8_t op, flags;
     uint16_t height;
     /* SET a=list (8 words)  CAT a,b  ALT/AND a=list b=count  REP a c=lo d=hi  CALL a=node  LEN a b=phase c=lo d=hi
-     * NUM a=bounds b=text  KEYS a=object b=at c=from d=count */
+     * NUM a=bounds b=text  KEYS a=object b=at c=from d=count  NOT a=base b */
     uint32_t a, b, c, d;
     uint32_t row; /* index into rows, 0 = none */
 };
@@ -120,6 +122,8 @@ uint32_t esp_expr_call(struct esp_exprs *x, uint32_t node);
 uint32_t esp_expr_len(struct esp_exprs *x, uint32_t r, uint32_t phase, uint32_t lo, uint32_t hi);
 uint32_t esp_expr_num(struct esp_exprs *x, uint32_t bounds, const char *text, uint32_t n_bytes);
 
+/* What base allows and r does not; esp_live_and finds out whether that is nothing. */
+uint32_t esp_expr_not(struct esp_exprs *x, uint32_t base, uint32_t r);
 /* A state of an object's members that some text completes; see objects.h. */
 uint32_t esp_expr_keys(struct esp_exprs *x, uint32_t object, uint32_t at, uint32_t from, uint32_t count);
 

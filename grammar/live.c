@@ -133,11 +133,16 @@ static esp_status explore(struct esp_exprs *x, struct states *s, uint32_t root)
     return status;
 }
 
+static bool may_be_dead(const struct esp_expr *e)
+{
+    return e->op == ESP_X_AND || e->op == ESP_X_NOT;
+}
+
 void esp_live_and(struct esp_exprs *x, uint32_t id)
 {
     struct states s = {0};
     bool *live = NULL;
-    if (x->exprs[id].op != ESP_X_AND || explore(x, &s, id) != ESP_OK) {
+    if (!may_be_dead(&x->exprs[id]) || explore(x, &s, id) != ESP_OK) {
         goto done;
     }
     live = esp_calloc(ESP_TAG_GRAMMAR, s.n, sizeof *live);
@@ -160,7 +165,7 @@ void esp_live_and(struct esp_exprs *x, uint32_t id)
     for (uint32_t at = 0; at < s.n; at++) {
         struct esp_expr *e = &x->exprs[s.ids[at]];
         e->row = 0; /* rows were made before the dead were known */
-        if (!live[at] && e->op == ESP_X_AND) {
+        if (!live[at] && may_be_dead(e)) {
             e->flags |= ESP_EXPR_DEAD;
         }
     }

@@ -1,6 +1,6 @@
-/* Emptiness of what the constructors cannot see through: AND, and LEN over something else than Σ*.
+/* Emptiness of what the constructors cannot see through: AND, NOT, and LEN over something else than Σ*.
  *
- *   esp_live_and   explores every state of an AND and marks the dead ones, so that derivatives become EMPTY
+ *   esp_live_and   explores every state of an AND or NOT and marks the dead ones, so that derivatives become EMPTY
  *   esp_live_len   explores every state of r and stores for each which lengths (code points) its texts have
  *
  *   state   length 0 1 2 3 4 …            lengths of all states settle after `n` columns (then they

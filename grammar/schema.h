@@ -41,12 +41,14 @@ enum { /* types; a number that is an integer has its own bit */
 #define ESP_SCHEMA_ALTERNATIVES_MAX 4096u
 #define ESP_SCHEMA_CONJUNCTS_MAX 64u
 #define ESP_SCHEMA_FORMATS_MAX 32
+#define ESP_SCHEMA_PATTERNS_MAX 4u /* patternProperties that meet in one object; 2^n kinds of keys */
 #define ESP_NODE_NONE UINT32_MAX
 
 struct esp_leaf {
     const struct esp_jv *self;
     uint32_t types;
     const struct esp_jv *properties, *required, *additional;
+    const struct esp_jv *patterns, *names; /* patternProperties, propertyNames */
     const struct esp_jv *items, *prefix; /* items: for the rest; prefix: array of schemas */
     const struct esp_jv *values;         /* enum array, or NULL */
     const struct esp_jv *constant;
@@ -73,6 +75,9 @@ struct esp_prop {
     uint32_t n_bytes, node;
     bool required;
 };
+struct esp_cell { /* keys that are not declared: those of one kind, and the node of their values */
+    uint32_t key, node;
+};
 struct esp_atom {
     enum esp_atom_kind kind;
     uint32_t expr;
@@ -81,6 +86,8 @@ struct esp_atom {
     uint32_t min, max;       /* items or members */
     struct esp_prop *props;
     uint32_t n_props, additional; /* additional: node of other keys */
+    struct esp_cell *cells;       /* instead of additional where patterns tell keys apart */
+    uint32_t n_cells;
     const struct esp_jv *min_at;  /* where the least number of members was said */
     struct esp_atom *next;
 };
@@ -139,6 +146,11 @@ esp_status esp_schema_numbers(struct esp_schema *s, struct esp_leaf *const *leav
                               const struct esp_jv *const *values, uint32_t n_values);
 esp_status esp_schema_strings(struct esp_schema *s, struct esp_leaf *const *leaves, uint32_t n,
                               const struct esp_jv *const *values, uint32_t n_values);
+/* Does an expression over string contents accept this text, spelled the shortest way? */
+bool esp_schema_accepts(struct esp_schema *s, uint32_t id, const char *text, uint32_t n_bytes);
+/* schema_keys.c */
+esp_status esp_schema_object(struct esp_schema *s, struct esp_leaf *const *leaves, uint32_t n,
+                             const struct esp_jv *value);
 /* schema_build.c */
 esp_status esp_schema_build(struct esp_schema *s, uint32_t **ret_starts);
 /* formats.c: the expression of a format's strings; 0 when the name is known but not built, UINT32_MAX when

@@ -138,143 +138,6 @@ static esp_status add_array(struct conj *c)
     return status;
 }
 
-/* ---- Objects ----------------------------------------------------------------------------------- */
-
-/* The node of the values of a key, NULL for keys that no leaf and no value declares. */
-static esp_status key_node(struct conj *c, const char *key, uint32_t n_bytes, uint32_t *ret_node)
-{
-    struct esp_item items[ESP_SCHEMA_CONJUNCTS_MAX + 1];
-    uint32_t n = 0;
-    for (uint32_t idx = 0; idx < c->n; idx++) {
-        const struct esp_leaf *leaf = c->leaves[idx];
-        const struct esp_jv *v = NULL;
-        if (leaf->properties != NULL && key != NULL) {
-            v = esp_jv_get(leaf->properties, key, n_bytes);
-        }
-        v = v != NULL ? v : leaf->additional;
-        if (v != NULL) {
-            items[n++] = (struct esp_item){v, ESP_ITEM_SCHEMA};
-        }
-    }
-    if (c->value != NULL && key != NULL) {
-        items[n++] = (struct esp_item){esp_jv_get(c->value, key, n_bytes), ESP_ITEM_CONST};
-    }
-    return esp_schema_node(c->s, items, n, ret_node);
-}
-
-struct names {
-    struct esp_prop *props;
-    uint32_t n, cap;
-    struct esp_bytesmap map;
-};
-
-static esp_status add_name(struct conj *c, struct names *names, const char *name, uint32_t n_bytes, bool required)
-{
-    uint32_t at = esp_bytesmap_get(&names->map, name, n_bytes);
-    if (at != ESP_MAP_NONE) {
-        names->props[at].required = names->props[at].required || required;
-        return ESP_OK;
-    }
-    if (names->n == names->cap) {
-        uint32_t cap = names->cap == 0 ? 16 : names->cap * 2;
-        struct esp_prop *props = esp_arena_alloc(&c->s->arena, cap, sizeof *props);
-        if (props == NULL) {
-            return esp_schema_memory(c->s);
-        }
-        if (names->n > 0) {
-            memcpy(props, names->props, names->n * sizeof *props);
-        }
-        names->props = props;
-        names->cap = cap;
-    }
-    names->props[names->n] = (struct esp_prop){.name = name, .n_bytes = n_bytes, .required = required};
-    return esp_bytesmap_put(&names->map, name, n_bytes, names->n++) == ESP_OK ? ESP_OK : esp_schema_memory(c->s);
-}
-
-static esp_status gather_names(struct conj *c, struct names *names)
-{
-    esp_status status = ESP_OK;
-    const struct esp_jv *v = c->value == NULL ? NULL : c->value->child;
-    for (; v != NULL && status == ESP_OK; v = v->next) {
-        status = add_name(c, names, v->key, v->key_bytes, true);
-    }
-    for (uint32_t idx = 0; idx < c->n; idx++) {
-        const struct esp_leaf *leaf = c->leaves[idx];
-        v = leaf->properties == NULL || c->value != NULL ? NULL : leaf->properties->child;
-        for (; v != NULL && status == ESP_OK; v = v->next) {
-            status = add_name(c, names, v->key, v->key_bytes, false);
-        }
-    }
-    for (uint32_t idx = 0; idx < c->n; idx++) {
-        v = c->leaves[idx]->required == NULL ? NULL : c->leaves[idx]->required->child;
-        for (; v != NULL && status == ESP_OK; v = v->next) {
-            status = add_name(c, names, v->text, v->n_bytes, true);
-        }
-    }
-    return status;
-}
-
-/* How many members the object may have. False when no number is left. */
-static bool object_length(struct conj *c, struct length *ret)
-{
-    struct length length = {0, ESP_EXPR_INF, 0, NULL};
-    for (uint32_t idx = 0; idx < c->n; idx++) {
-        const struct esp_leaf *leaf = c->leaves[idx];
-        if (leaf->min_members > length.min) {
-            length.min = leaf->min_members;
-            length.min_at = leaf->min_members_at;
-        }
-        length.max = leaf->max_members < length.max ? leaf->max_members : length.max;
-    }
-    if (length.min > length.max) {
-        esp_schema_why(c->s, length.min_at, "is above maxProperties");
-        return false;
-    }
-    if (c->value != NULL && (c->value->n < length.min || c->value->n > length.max)) {
-        esp_schema_why(c->s, c->value, "has a number of members that the schema beside it does not allow");
-        return false;
-    }
-    *ret = length;
-    return true;
-}
-
-static esp_status add_object(struct conj *c)
-{
-    struct names names = {0};
-    struct length length = {0, 0, 0, NULL};
-    uint32_t additional = ESP_NODE_NONE;
-    esp_bytesmap_init(&names.map, ESP_TAG_GRAMMAR);
-    esp_status status = gather_names(c, &names);
-    if (status == ESP_OK && !object_length(c, &length)) {
-        goto done;
-    }
-    if (status == ESP_OK && c->value != NULL && names.n > c->value->n) {
-        esp_schema_why(c->s, c->value, "lacks a required key");
-        goto done;
-    }
-    for (uint32_t idx = 0; idx < names.n && status == ESP_OK; idx++) {
-        status = key_node(c, names.props[idx].name, names.props[idx].n_bytes, &names.props[idx].node);
-    }
-    if (status == ESP_OK && c->value == NULL) {
-        status = key_node(c, NULL, 0, &additional);
-    }
-    if (status == ESP_OK) {
-        struct esp_atom *atom = esp_schema_atom(c->s, ESP_ATOM_OBJECT);
-        if (atom == NULL) {
-            status = esp_schema_memory(c->s);
-            goto done;
-        }
-        *atom = (struct esp_atom){.kind = ESP_ATOM_OBJECT, .min = length.min, .max = length.max};
-        atom->min_at = length.min_at;
-        atom->props = names.props;
-        atom->n_props = names.n;
-        atom->additional = additional;
-    }
-done:
-    esp_bytesmap_finish(&names.map);
-    return status;
-}
-
 /* ---- Values ------------------------------------------------------------------------------------ */
 
 static bool allowed_by(const struct esp_leaf *leaf, const struct esp_jv *value)
@@ -319,7 +182,7 @@ static esp_status add_value(struct conj *c, const struct esp_jv *value, struct v
     case ESP_JV_NUMBER: out->numbers[out->n_numbers++] = value; return ESP_OK;
     case ESP_JV_STRING: out->strings[out->n_strings++] = value; return ESP_OK;
     case ESP_JV_ARRAY: return c->types & ESP_TYPE_ARRAY ? add_array(c) : ESP_OK;
-    default: return c->types & ESP_TYPE_OBJECT ? add_object(c) : ESP_OK;
+    default: return c->types & ESP_TYPE_OBJECT ? esp_schema_object(c->s, c->leaves, c->n, c->value) : ESP_OK;
     }
 }
 
@@ -370,7 +233,7 @@ static esp_status add_types(struct conj *c)
         status = add_array(c);
     }
     if (status == ESP_OK && (c->types & ESP_TYPE_OBJECT)) {
-        status = add_object(c);
+        status = esp_schema_object(c->s, c->leaves, c->n, c->value);
     }
     return status;
 }

@@ -16,6 +16,16 @@
 
 /* ---- Productive nodes -------------------------------------------------------------------------- */
 
+/* Can there be members with keys that are not declared? */
+static bool others(const struct esp_schema *s, const struct esp_atom *atom)
+{
+    bool any = atom->additional != ESP_NODE_NONE && s->nodes[atom->additional].productive;
+    for (uint32_t idx = 0; idx < atom->n_cells; idx++) {
+        any = any || s->nodes[atom->cells[idx].node].productive;
+    }
+    return any;
+}
+
 static bool atom_productive(const struct esp_schema *s, const struct esp_atom *atom)
 {
     if (atom->kind == ESP_ATOM_EXPR) {
@@ -38,8 +48,7 @@ static bool atom_productive(const struct esp_schema *s, const struct esp_atom *a
         n_needed += atom->props[idx].required;
         n_possible += productive;
     }
-    bool others = atom->additional != ESP_NODE_NONE && s->nodes[atom->additional].productive;
-    return n_needed <= atom->max && (n_possible >= atom->min || others);
+    return n_needed <= atom->max && (n_possible >= atom->min || others(s, atom));
 }
 
 /* Two members with keys that are not declared may be equal (nothing remembers them), so that a number of members
@@ -48,8 +57,7 @@ static esp_status check_counts(struct esp_schema *s, const struct esp_node *node
 {
     for (const struct esp_atom *atom = node->atoms; atom != NULL; atom = atom->next) {
         uint32_t n_needed = 0;
-        if (atom->kind != ESP_ATOM_OBJECT || atom->min < 2 || atom->additional == ESP_NODE_NONE ||
-            !s->nodes[atom->additional].productive) {
+        if (atom->kind != ESP_ATOM_OBJECT || atom->min < 2 || !others(s, atom)) {
             continue;
         }
         for (uint32_t idx = 0; idx < atom->n_props; idx++) {
@@ -151,11 +159,27 @@ static uint32_t build_array(struct esp_schema *s, const struct punctuation *p, c
     return esp_expr_cat(x, p->open_array, min == 0 ? esp_expr_alt2(x, p->close_array, id) : id);
 }
 
+/* A key of one of the cells, colon and value. */
+static uint32_t cell_member(struct esp_schema *s, const struct punctuation *p, const struct esp_atom *atom)
+{
+    struct esp_exprs *x = s->x;
+    uint32_t id = ESP_EXPR_EMPTY, quote = esp_expr_byte(x, '"');
+    for (uint32_t idx = 0; idx < atom->n_cells; idx++) {
+        uint32_t after = esp_expr_cat(x, p->colon, call(s, atom->cells[idx].node));
+        uint32_t key = esp_expr_cat(x, atom->cells[idx].key, esp_expr_cat(x, quote, after));
+        id = esp_expr_alt2(x, id, key);
+    }
+    return esp_expr_cat(x, quote, id);
+}
+
 /* A key that is not declared, colon and value. */
 static uint32_t other_member(struct esp_schema *s, const struct punctuation *p, const struct esp_atom *atom)
 {
     struct esp_exprs *x = s->x;
     uint32_t value = call(s, atom->additional);
+    if (atom->n_cells > 0) {
+        return cell_member(s, p, atom);
+    }
     struct esp_spell_word *words = esp_arena_alloc(&s->arena, (size_t)atom->n_props + 1, sizeof *words);
     if (value == ESP_EXPR_EMPTY || words == NULL) {
         return words == NULL ? esp_exprs_fail(x, ESP_ENOMEM), ESP_EXPR_EMPTY : ESP_EXPR_EMPTY;

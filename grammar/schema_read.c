@@ -326,6 +326,18 @@ static esp_status read_properties(struct esp_schema *s, struct esp_leaf *leaf, c
     return status;
 }
 
+static esp_status read_patterns(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    leaf->patterns = v;
+    return want(s, v, v->type == ESP_JV_OBJECT, "an object");
+}
+
+static esp_status read_names(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    leaf->names = v;
+    return want_schema(s, v);
+}
+
 static esp_status read_required(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
     esp_status status = want(s, v, v->type == ESP_JV_ARRAY, "an array of strings");
@@ -453,10 +465,10 @@ static const struct keyword {
     {"not", ESP_DRAFT_ANY, refuse_unless_false},
     {"oneOf", ESP_DRAFT_ANY, read_applicator},
     {"pattern", ESP_DRAFT_ANY, read_pattern},
-    {"patternProperties", ESP_DRAFT_ANY, refuse_unless_empty},
+    {"patternProperties", ESP_DRAFT_ANY, read_patterns},
     {"prefixItems", ESP_DRAFT2020, read_prefix},
     {"properties", ESP_DRAFT_ANY, read_properties},
-    {"propertyNames", FROM6, refuse_unless_true},
+    {"propertyNames", FROM6, read_names},
     {"readOnly", ESP_DRAFT_ANY, note},
     {"required", ESP_DRAFT_ANY, read_required},
     {"then", FROM7, note},

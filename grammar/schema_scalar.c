@@ -157,12 +157,11 @@ static uint32_t quoted(struct esp_exprs *x, uint32_t id)
     return esp_expr_cat(x, quote, esp_expr_cat(x, id, quote));
 }
 
-/* Does the content expression accept this text, spelled the shortest way? */
-static bool accepts(struct esp_schema *s, uint32_t id, const struct esp_jv *v)
+bool esp_schema_accepts(struct esp_schema *s, uint32_t id, const char *text, uint32_t n_bytes)
 {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt", hex[] = "0123456789abcdef";
-    for (uint32_t at = 0; at < v->n_bytes && id != ESP_EXPR_EMPTY; at++) {
-        unsigned char c = (unsigned char)v->text[at];
+    for (uint32_t at = 0; at < n_bytes && id != ESP_EXPR_EMPTY; at++) {
+        unsigned char c = (unsigned char)text[at];
         char spelled[8] = {(char)c};
         size_t n = 1;
         const char *simple = c == 0 ? NULL : strchr(from, c);
@@ -202,7 +201,8 @@ static esp_status add_string_values(struct esp_schema *s, uint32_t id, uint32_t 
     }
     for (uint32_t idx = 0; idx < n_values; idx++) {
         uint32_t n_chars = count_chars(values[idx]);
-        if (n_chars >= min && n_chars <= max && (id == s->x->json_any || accepts(s, id, values[idx]))) {
+        if (n_chars >= min && n_chars <= max &&
+            (id == s->x->json_any || esp_schema_accepts(s, id, values[idx]->text, values[idx]->n_bytes))) {
             words[n++] = (struct esp_spell_word){values[idx]->text, values[idx]->n_bytes};
         }
     }

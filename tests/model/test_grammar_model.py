@@ -73,6 +73,12 @@ class Maker:
             schema["required"] = r.sample(KEYS, r.randrange(3))
         if r.random() < 0.6:
             schema["additionalProperties"] = r.choice([False, True, self.schema(depth + 1)])
+        if r.random() < 0.25:
+            schema["patternProperties"] = {p: self.schema(depth + 1) for p in r.sample(PATTERNS, r.randrange(1, 3))}
+        if r.random() < 0.2:
+            schema["propertyNames"] = r.choice([True, False, {"pattern": r.choice(PATTERNS)}, {"maxLength": Number(1)},
+                                                {"minLength": Number(2)}, {"enum": r.sample(KEYS, 3) + [None]},
+                                                {"type": "integer"}, {"const": "a"}])
         if r.random() < 0.3:
             schema["minProperties"] = Number(r.randrange(4))
         if r.random() < 0.3:
@@ -182,7 +188,7 @@ def run_round(tap, driver, make, validator, counts):
         code = answer["error"]["code"]
         counts[code] = counts.get(code, 0) + 1
         circle = code == "INVALID" and "refers to itself" in answer["error"]["message"]
-        alike = code == "UNSUPPORTED" and answer["error"]["keyword"] == "minProperties"
+        alike = code == "UNSUPPORTED" and answer["error"]["keyword"] in ("minProperties", "patternProperties")
         if not circle and not alike and (code not in ("UNSAT", "LIMIT") or (code == "UNSAT" and any(valid))):
             return "refused as %s: %s" % (answer["error"], dumps(schema))
         return None
