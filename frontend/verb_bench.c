@@ -256,10 +256,11 @@ int esp_verb_bench(const struct esp_options *options)
     if (config.n_batch_max == ESP_AUTO) {
         config.n_batch_max = options->bench_batch;
     }
-    /* What the works need and no more, so that the plan tells what such a load takes. Each sequence may leave its
-     * last page half empty, and holds a copy of the page in which it leaves the shared prefix. */
-    uint64_t n_alone = (uint64_t)options->bench_prompt + options->bench_generate + 2 * PAGE_TOKENS;
-    config.kv_tokens = options->bench_shared + options->bench_batch * n_alone + 2 * PAGE_TOKENS;
+    /* What the works need and no more, so that the plan tells what such a load takes: the full pages of the shared
+     * prefix once, and what follows them for each sequence. */
+    uint64_t n_prefix_pages = options->bench_shared / PAGE_TOKENS;
+    uint64_t n_own_pages = (n_longest + PAGE_TOKENS - 1) / PAGE_TOKENS - n_prefix_pages;
+    config.kv_tokens = (n_prefix_pages + options->bench_batch * n_own_pages + 2) * PAGE_TOKENS;
     if (config.n_queue_max == ESP_AUTO) {
         config.n_queue_max = 1024;
     }
