@@ -193,6 +193,11 @@ struct esp_grammar *esp_grammar_ref(struct esp_grammar *grammar)
     return grammar;
 }
 
+const struct esp_trie *esp_grammar_trie(const struct esp_grammar *grammar)
+{
+    return grammar->trie;
+}
+
 void esp_grammar_unref(struct esp_grammar *grammar)
 {
     if (grammar != NULL && atomic_fetch_sub(&grammar->n_refs, 1) == 1) {

@@ -79,6 +79,7 @@ esp_status esp_grammar_compile(const struct esp_trie *trie, const struct esp_gra
                                struct esp_grammar **ret_grammar, struct esp_err *err);
 struct esp_grammar *esp_grammar_ref(struct esp_grammar *grammar);
 void esp_grammar_unref(struct esp_grammar *grammar); /* NULL is fine */
+const struct esp_trie *esp_grammar_trie(const struct esp_grammar *grammar); /* the one it was compiled for */
 size_t esp_grammar_bytes(const struct esp_grammar *grammar); /* now, lazily built parts included */
 /* Warnings (unknown format, …) as a JSON array text of {"code","param","message"}; "[]" when none. */
 const char *esp_grammar_warnings(const struct esp_grammar *grammar);

@@ -53,11 +53,31 @@ static void free_slot(struct esp_engine *engine, struct esp_job *job)
     esp_job_destroy(job);
 }
 
+/* The masks of a grammar are those of the vocabulary that it was compiled for, and as wide. */
+static esp_status check_grammar(const struct esp_engine *engine, const struct esp_grammar *grammar, struct esp_err *err)
+{
+    const struct esp_trie *own = NULL;
+    const struct esp_trie *trie = grammar == NULL ? NULL : esp_grammar_trie(grammar);
+    bool fits = grammar == NULL;
+    if (!fits && engine->vocab != NULL) {
+        fits = esp_vocab_trie(engine->vocab, &own, NULL) == ESP_OK && own == trie;
+    } else if (!fits) {
+        fits = esp_trie_n_tokens(trie) >= engine->n_vocab;
+    }
+    if (fits) {
+        return ESP_OK;
+    }
+    esp_fail(err, ESP_EINVAL, "grammar was compiled for another vocabulary than the engine's own");
+    esp_err_place(err, "grammar");
+    return ESP_EINVAL;
+}
+
 esp_status esp_submit(esp_engine *engine, const struct esp_request *request, esp_request_id *ret_id,
                       struct esp_err *err)
 {
     struct esp_job *job;
-    esp_status status = esp_job_create(request, &engine->limits, &job, err);
+    esp_status status = check_grammar(engine, request->grammar, err);
+    status = status == ESP_OK ? esp_job_create(request, &engine->limits, &job, err) : status;
     if (status != ESP_OK) {
         return status;
     }

@@ -94,7 +94,8 @@ struct esp_config {
 /* Loads the model and starts the engine thread. Before anything large is allocated the memory plan is
  * made; when it does not fit, ESP_ENOMEM with the exact shortfall. */
 esp_status esp_engine_open(const struct esp_config *config, esp_engine **ret_engine, struct esp_err *err);
-void esp_engine_close(esp_engine *engine); /* cancels what runs; NULL is fine */
+/* Ends what runs, without events. No other call of this engine may be running or come later. NULL is fine. */
+void esp_engine_close(esp_engine *engine);
 const esp_vocab *esp_engine_vocab(const esp_engine *engine);
 
 struct esp_engine_info {
@@ -124,7 +125,7 @@ struct esp_request {
     uint32_t n_max;         /* tokens to generate; cut to what fits the context */
     uint32_t n;             /* branches, 1 to 64; branch i draws with seed + i */
     struct esp_sampling sampling;
-    esp_grammar *grammar;   /* or NULL; the engine takes its own reference */
+    esp_grammar *grammar;   /* or NULL; of esp_engine_vocab; the engine takes its own reference */
     const void *cache_salt; /* namespace; NULL = the shared one */
     size_t cache_salt_bytes;
     bool ignore_end;        /* go on past end tokens (benchmarks) */

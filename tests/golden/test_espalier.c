@@ -112,6 +112,13 @@ static void test_constrained(void)
     CHECK(m.compile.n == 1 && m.compile.sum_s > 0, "%llu compiles", (unsigned long long)m.compile.n);
     CHECK(m.mask.n >= 20, "%llu masks", (unsigned long long)m.mask.n);
     esp_grammar_unref(grammar);
+    esp_vocab *other = NULL; /* equal, but not the engine's own */
+    esp_request_id id;
+    CHECK(esp_vocab_open(esp_test_model("SmolLM2-135M-Instruct.Q4_1.gguf"), &other, &err) == ESP_OK, "%s", err.message);
+    CHECK(esp_vocab_grammar(other, "regex", "a+", 2, NULL, &request.grammar, &err) == ESP_OK, "%s", err.message);
+    CHECK(esp_submit(engine, &request, &id, &err) == ESP_EINVAL && strcmp(err.place, "grammar") == 0, "%s", err.message);
+    esp_grammar_unref(request.grammar);
+    esp_vocab_close(other);
     esp_engine_close(engine);
 }
 

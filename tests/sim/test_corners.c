@@ -169,4 +169,34 @@ static void test_stop_and_cancel(void)
     drain_and_finish(&rig);
 }
 
-ESP_TEST_MAIN(T(test_full_and_preempted), T(test_tails_go_first), T(test_stop_branch), T(test_stop_and_cancel))
+/* A grammar whose masks are narrower than the logits is refused before anything looks at them. */
+static void test_foreign_grammar(void)
+{
+    struct esp_trie_token tokens[ESP_HASH_VOCAB];
+    for (uint32_t i = 0; i < ESP_HASH_VOCAB; i++) {
+        tokens[i] = (struct esp_trie_token){"a", 1, i == RIG_END_TOKEN ? ESP_ROLE_END : ESP_ROLE_TEXT};
+    }
+    struct rig rig;
+    REQUIRE(rig_init(&rig, &big));
+    for (uint32_t n_missing = 0; n_missing < 2; n_missing++) {
+        struct esp_trie *trie;
+        REQUIRE(esp_trie_create(tokens, ESP_HASH_VOCAB - n_missing, &trie, NULL) == ESP_OK);
+        struct rig_request request = request_of(1, 20, 5);
+        request.grammar = rig_grammar(trie, ESP_GRAMMAR_REGEX, "a+");
+        REQUIRE(request.grammar != NULL);
+        esp_status status;
+        struct esp_err err = {0};
+        struct rig_request *kept = rig_submit(&rig, &request, &status, &err);
+        CHECK((kept != NULL) == (n_missing == 0), "%u tokens fewer: %s", n_missing, err.message);
+        CHECK(n_missing == 0 || (status == ESP_EINVAL && strcmp(err.place, "grammar") == 0), "status %d", status);
+        rig_drain(&rig);
+        esp_grammar_unref(request.grammar);
+        esp_trie_destroy(trie);
+    }
+    CHECK(metrics_of(&rig).requests_finished[ESP_FINISH_LENGTH] + metrics_of(&rig).requests_finished[ESP_FINISH_STOP] ==
+          1);
+    drain_and_finish(&rig);
+}
+
+ESP_TEST_MAIN(T(test_full_and_preempted), T(test_tails_go_first), T(test_stop_branch), T(test_stop_and_cancel),
+              T(test_foreign_grammar))
