@@ -49,7 +49,8 @@ struct tile {
     size_t page_bytes, v_offset;
     uint32_t dim, n_queries, n_pages_block;
     struct query queries[ESP_ATTN_QUERIES];
-    _Alignas(64) float q[DIM_MAX][ESP_ATTN_QUERIES];
+    size_t q_step; /* from one dimension of the queries to the next: a few stay close together */
+    _Alignas(64) float q[DIM_MAX * ESP_ATTN_QUERIES];
     _Alignas(64) float wide[DIM_MAX * N_PAGES_BLOCK * ESP_PAGE_TOKENS]; /* K [dim][64] or V [64][dim] of a block */
     _Alignas(64) float p[ESP_ATTN_QUERIES][ESP_SPAN_TOKENS];
     _Alignas(64) float part[ESP_ATTN_QUERIES][DIM_MAX]; /* of the span */
@@ -87,7 +88,7 @@ ESP_VEC_INLINE void score_pages(struct tile *t, const struct group *g, uint32_t 
 {
     const uint16_t *k[8];
     v16 acc[N_SUMS];
-    const float *copy = t->wide + (size_t)(page % N_PAGES_BLOCK) * ESP_PAGE_TOKENS, *q = &t->q[0][first];
+    const float *copy = t->wide + (size_t)(page % N_PAGES_BLOCK) * ESP_PAGE_TOKENS, *q = t->q + first;
     ESP_UNROLL
     for (int i = 0; i < n_pages; i++) {
         k[i] = page_k(t, g, page + (uint32_t)i);
@@ -113,7 +114,7 @@ ESP_VEC_INLINE void score_pages(struct tile *t, const struct group *g, uint32_t 
             }
         }
         copy += N_PAGES_BLOCK * ESP_PAGE_TOKENS;
-        q += ESP_ATTN_QUERIES;
+        q += t->q_step;
     }
     v16 scale = v16_set1(t->args->scale);
     ESP_UNROLL
@@ -535,7 +536,7 @@ static void set_query(struct tile *t, uint32_t j, size_t row, size_t head)
         .end = end,
     };
     for (uint32_t d = 0; d < t->dim; d++) {
-        t->q[d][j] = args->q[at + d];
+        t->q[d * t->q_step + j] = args->q[at + d];
     }
 }
 
@@ -554,6 +555,7 @@ void ESP_LEVEL_NAME(esp_x86_attn)(const struct esp_attn_args *args, uint32_t hea
     for (size_t i = 0; i < n_all; i += t.n_queries) {
         t.n_queries = n_all - i < ESP_ATTN_QUERIES ? (uint32_t)(n_all - i) : ESP_ATTN_QUERIES;
         /* a few queries copy nothing, and need not stop between blocks */
+        t.q_step = t.n_queries <= N_TOGETHER ? N_TOGETHER : ESP_ATTN_QUERIES;
         t.n_pages_block = t.n_queries <= N_TOGETHER ? N_PAGES_SPAN : N_PAGES_BLOCK;
         for (uint32_t j = 0; j < t.n_queries; j++) {
             set_query(&t, j, row + (i + j) / n_heads, (size_t)head_kv * n_heads + (i + j) % n_heads);

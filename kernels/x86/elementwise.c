@@ -73,10 +73,10 @@ void ESP_LEVEL_NAME(esp_x86_glu)(const struct esp_glu_args *args, uint32_t row, 
 
 struct group_sums {
     float d;
-    int32_t half[2];
+    int32_t half[2]; /* or the whole sum in the first */
 };
 
-static struct group_sums quantise_group(const float *x, int8_t *q)
+static struct group_sums quantise_group(const float *x, int8_t *q, bool halves)
 {
     v16 a = v16_load(x), b = v16_load(x + 16);
     float amax = v16_hmax(v16_max(v16_abs(b), v16_max(v16_abs(a), v16_set1(0))));
@@ -87,22 +87,26 @@ static struct group_sums quantise_group(const float *x, int8_t *q)
     b = v16_round(v16_max(v16_min(v16_mul(b, factor), high), low));
     v16_store_i8(q, a);
     v16_store_i8(q + 16, b);
-    struct group_sums sums = {.d = zero ? 0 : amax / 127.0f, .half = {(int32_t)v16_sum(a), (int32_t)v16_sum(b)}};
+    struct group_sums sums = {.d = zero ? 0 : amax / 127.0f};
+    sums.half[0] = (int32_t)v16_sum(halves ? a : v16_add(a, b)); /* small integers: exact in any order */
+    sums.half[1] = halves ? (int32_t)v16_sum(b) : 0;
     return sums;
 }
 
-/* What the kernel of a weight's type adds for this group. */
-static void set_side(const struct esp_format *f, void *side, size_t at, const struct group_sums *sums)
+/* What the kernel of a weight's type adds for this group; a type of whole groups takes the sum of both halves. */
+ESP_VEC_INLINE void set_side(const struct esp_format *f, void *side, size_t group, size_t row,
+                             const struct group_sums *sums)
 {
     float *floats = side;
     int32_t *ints = side;
-    int n_halves = f->group == 16 ? 2 : 1;
-    for (int h = 0; h < n_halves; h++) {
+    size_t n_halves = f->group == 16 ? 2 : 1;
+    for (size_t h = 0; h < n_halves; h++) {
+        size_t at = (group * n_halves + h) * ESP_ROW_BLOCK + row;
         int32_t sum = n_halves == 2 ? sums->half[h] : sums->half[0] + sums->half[1];
         if (f->has_min) {
-            floats[at + ESP_ROW_BLOCK * h] = sums->d * (float)sum;
+            floats[at] = sums->d * (float)sum;
         } else {
-            ints[at + ESP_ROW_BLOCK * h] = -(int32_t)f->zero * sum;
+            ints[at] = -(int32_t)f->zero * sum;
         }
     }
 }
@@ -111,18 +115,21 @@ void ESP_LEVEL_NAME(esp_x86_quantise)(const struct esp_linear_args *args, const 
                                       uint32_t row, uint32_t row_end)
 {
     size_t n_in = args->weight[0]->n_in, n_groups = n_in / 32;
+    const struct esp_format *formats[ESP_LINEAR_FAN_OUT];
+    bool halves = false;
+    for (uint32_t w = 0; w < args->n_weights; w++) {
+        formats[w] = esp_format(args->weight[w]->type);
+        halves = halves || formats[w]->group == 16;
+    }
     for (size_t r = row; r < row_end; r++) {
         size_t block_at = r / ESP_ROW_BLOCK * n_groups;
         for (size_t g = 0; g < n_groups; g++) {
             size_t at = (block_at + g) * ESP_ROW_BLOCK + r % ESP_ROW_BLOCK;
-            struct group_sums sums = quantise_group(args->x + r * n_in + g * 32, quant->q + at * 32);
+            struct group_sums sums = quantise_group(args->x + r * n_in + g * 32, quant->q + at * 32, halves);
             quant->d[at] = sums.d;
             for (uint32_t w = 0; w < args->n_weights; w++) {
-                const struct esp_format *f = esp_format(args->weight[w]->type);
-                size_t per = f->group == 16 ? 2 : 1;
-                if (f->group != 0) {
-                    size_t side_at = (block_at + g) * per * ESP_ROW_BLOCK + r % ESP_ROW_BLOCK;
-                    set_side(f, quant->side[w], side_at, &sums);
+                if (formats[w]->group != 0) {
+                    set_side(formats[w], quant->side[w], block_at + g, r % ESP_ROW_BLOCK, &sums);
                 }
             }
         }

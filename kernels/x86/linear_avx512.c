@@ -13,7 +13,7 @@
 #define N_PANELS_MAX 2
 #define N_SUMS_MAX 12
 #define PREFETCH_BYTES 4096
-#define N_ROWS_MANY 24 /* from here on unpacking once pays */
+#define N_ROWS_MANY 48 /* from here on unpacking once pays */
 #define N_ROWS_WIDE 96 /* rows whose sums wait in memory */
 #define N_GROUPS_WIDE 18
 #define N_ROWS_TILE 6
@@ -349,7 +349,7 @@ static void linear_many(const struct esp_linear_args *args, const struct esp_qua
     _Alignas(64) float sums[N_ROWS_WIDE][2][16];
     for (uint32_t row = 0, n; row < args->n_rows; row += n) {
         n = args->n_rows - row < N_ROWS_WIDE ? args->n_rows - row : N_ROWS_WIDE;
-        memset(sums, 0, sizeof sums);
+        memset(sums, 0, (n + N_ROWS_TILE - 1) / N_ROWS_TILE * N_ROWS_TILE * sizeof sums[0]);
         for (uint32_t g = 0, end; g < n_groups; g = end) {
             end = n_groups - g < N_GROUPS_WIDE ? n_groups : g + N_GROUPS_WIDE;
             wides[w->type].widen(data, panel_bytes, w->n_in, g, end, &wide);
