@@ -148,6 +148,8 @@ esp_status esp_schema_strings(struct esp_schema *s, struct esp_leaf *const *leav
                               const struct esp_jv *const *values, uint32_t n_values);
 /* Does an expression over string contents accept this text, spelled the shortest way? */
 bool esp_schema_accepts(struct esp_schema *s, uint32_t id, const char *text, uint32_t n_bytes);
+/* schema_depend.c: the same as an allOf array; the members are checked already */
+esp_status esp_schema_depend(struct esp_schema *s, const struct esp_jv *v, const struct esp_jv **ret_all_of);
 /* schema_keys.c */
 esp_status esp_schema_object(struct esp_schema *s, struct esp_leaf *const *leaves, uint32_t n,
                              const struct esp_jv *value);

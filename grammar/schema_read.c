@@ -370,6 +370,23 @@ static esp_status read_ref(struct esp_schema *s, struct esp_leaf *leaf, const st
     return want(s, v, v->type == ESP_JV_STRING, "a string");
 }
 
+static esp_status read_depend(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    esp_status status = want(s, v, v->type == ESP_JV_OBJECT, "an object");
+    for (const struct esp_jv *child = v->child; child != NULL && status == ESP_OK; child = child->next) {
+        bool names = child->type == ESP_JV_ARRAY && strcmp(v->key, "dependentSchemas") != 0;
+        for (const struct esp_jv *name = names ? child->child : NULL; name != NULL; name = name->next) {
+            names = names && name->type == ESP_JV_STRING;
+        }
+        bool schema = strcmp(v->key, "dependentRequired") != 0 && is_schema(s, child);
+        status = want(s, child, names || schema, schema ? "a schema" : "an array of strings");
+    }
+    if (status == ESP_OK && v->n > 0) {
+        status = esp_schema_depend(s, v, &leaf->applicators[leaf->n_applicators++]);
+    }
+    return status;
+}
+
 static esp_status note(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
     return ESP_OK;
@@ -395,10 +412,6 @@ static esp_status refuse_unless_false(struct esp_schema *s, struct esp_leaf *lea
 static esp_status refuse_unless_true(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
     return v->type == ESP_JV_TRUE ? ESP_OK : refuse(s, leaf, v);
-}
-static esp_status refuse_unless_empty(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
-{
-    return v->type == ESP_JV_OBJECT && v->n == 0 ? ESP_OK : refuse(s, leaf, v);
 }
 static esp_status read_if(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
@@ -436,9 +449,9 @@ static const struct keyword {
     {"contentSchema", NEW, note},
     {"default", ESP_DRAFT_ANY, note},
     {"definitions", ESP_DRAFT_ANY, note},
-    {"dependencies", ESP_DRAFT_ANY, refuse_unless_empty},
-    {"dependentRequired", NEW, refuse_unless_empty},
-    {"dependentSchemas", NEW, refuse_unless_empty},
+    {"dependencies", ESP_DRAFT_ANY, read_depend},
+    {"dependentRequired", NEW, read_depend},
+    {"dependentSchemas", NEW, read_depend},
     {"deprecated", NEW, note},
     {"description", ESP_DRAFT_ANY, note},
     {"discriminator", ESP_DRAFT_ANY, note},

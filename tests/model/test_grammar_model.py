@@ -79,6 +79,10 @@ class Maker:
             schema["propertyNames"] = r.choice([True, False, {"pattern": r.choice(PATTERNS)}, {"maxLength": Number(1)},
                                                 {"minLength": Number(2)}, {"enum": r.sample(KEYS, 3) + [None]},
                                                 {"type": "integer"}, {"const": "a"}])
+        if r.random() < 0.15:
+            schema["dependentRequired"] = {k: r.sample(KEYS, r.randrange(3)) for k in r.sample(KEYS, r.randrange(3))}
+        if r.random() < 0.15:
+            schema["dependentSchemas"] = {k: self.schema(depth + 1) for k in r.sample(KEYS, r.randrange(3))}
         if r.random() < 0.3:
             schema["minProperties"] = Number(r.randrange(4))
         if r.random() < 0.3:
