@@ -7,6 +7,7 @@
 #define SEEN_MAX 96u
 #define TRIES_MAX 8 /* classes, each smaller than the one before */
 #define CLASS_MIN 4 /* smaller classes are walked as fast */
+#define ALIVE_MIN 16 /* likewise states with fewer bytes to choose from: numbers, where each digit leads elsewhere */
 
 struct level {
     uint32_t confs[LEVEL_MAX];
@@ -218,6 +219,10 @@ static bool attempt(struct esp_store *s, uint32_t conf, struct esp_zone *zone, b
 bool esp_zone_find(struct esp_store *s, uint32_t conf, struct esp_zone *ret_zone)
 {
     struct esp_zone zone;
+    struct esp_byteset alive = esp_conf_alive(s, conf);
+    if (count_bits(alive.w) < ALIVE_MIN && !is_high(&alive)) {
+        return false;
+    }
     first_class(s, conf, &zone.class);
     for (int idx = 0; idx < TRIES_MAX && s->x.failed == ESP_OK; idx++) {
         bool again = false;
