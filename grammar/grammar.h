@@ -38,7 +38,6 @@ esp_status esp_trie_create(const struct esp_trie_token *tokens, uint32_t n_token
                            struct esp_err *err);
 void esp_trie_destroy(struct esp_trie *trie); /* NULL is fine; no grammar of it may live */
 uint32_t esp_trie_n_tokens(const struct esp_trie *trie);
-size_t esp_trie_bytes(const struct esp_trie *trie);
 
 /* ---- Compiling ------------------------------------------------------------------------------ */
 

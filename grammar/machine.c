@@ -301,7 +301,8 @@ uint32_t esp_conf_start(struct esp_store *s, uint32_t node)
     return close_work(s);
 }
 
-uint32_t esp_conf_step_once(struct esp_store *s, uint32_t conf, unsigned byte)
+/* As esp_conf_step, without remembering the step. */
+static uint32_t step_once(struct esp_store *s, uint32_t conf, unsigned byte)
 {
     uint32_t n = s->confs[conf].n, at = s->confs[conf].at;
     s->n_work = 0;
@@ -334,7 +335,7 @@ uint32_t esp_conf_step(struct esp_store *s, uint32_t conf, unsigned byte)
         s->confs[conf].next = next;
     }
     if (next[byte] == ESP_CONF_UNKNOWN) {
-        next[byte] = esp_conf_step_once(s, conf, byte);
+        next[byte] = step_once(s, conf, byte);
     }
     return next[byte];
 }
@@ -383,7 +384,7 @@ uint32_t esp_conf_run(struct esp_store *s, uint32_t conf, const uint8_t *bytes, 
     for (uint32_t at = 0; at < n_bytes && conf != ESP_CONF_DEAD; at++) {
         const uint32_t *next = s->confs[conf].next;
         conf = next != NULL && next[bytes[at]] != ESP_CONF_UNKNOWN ? next[bytes[at]]
-                                                                   : esp_conf_step_once(s, conf, bytes[at]);
+                                                                   : step_once(s, conf, bytes[at]);
     }
     return conf;
 }

@@ -86,8 +86,6 @@ uint32_t esp_conf_start(struct esp_store *store, uint32_t node);
 uint32_t esp_conf_step(struct esp_store *store, uint32_t conf, unsigned byte);
 /* The bytes that may come next. Fills the whole table of steps. */
 struct esp_byteset esp_conf_alive(struct esp_store *store, uint32_t conf);
-/* The same without remembering the step. */
-uint32_t esp_conf_step_once(struct esp_store *store, uint32_t conf, unsigned byte);
 uint32_t esp_conf_run(struct esp_store *store, uint32_t conf, const uint8_t *bytes, uint32_t n_bytes);
 /* Counters that no token of at most n_bytes can see the difference of are cut down. */
 uint32_t esp_conf_clamp(struct esp_store *store, uint32_t conf, uint32_t n_bytes);

@@ -153,8 +153,6 @@ esp_status esp_schema_depend(struct esp_schema *s, const struct esp_jv *v, const
 /* schema_keys.c */
 esp_status esp_schema_object(struct esp_schema *s, struct esp_leaf *const *leaves, uint32_t n,
                              const struct esp_jv *value);
-/* schema_build.c */
-esp_status esp_schema_build(struct esp_schema *s, uint32_t **ret_starts);
 /* formats.c: the expression of a format's strings; 0 when the name is known but not built, UINT32_MAX when
  * the name is unknown. */
 uint32_t esp_schema_format(struct esp_schema *s, const struct esp_jv *name);

@@ -304,7 +304,7 @@ static esp_status check_nodes(struct esp_schema *s)
     return status;
 }
 
-esp_status esp_schema_build(struct esp_schema *s, uint32_t **ret_starts)
+static esp_status build(struct esp_schema *s, uint32_t **ret_starts)
 {
     esp_status status = ESP_OK;
     for (; s->n_expanded < s->n_nodes && status == ESP_OK; s->n_expanded++) {
@@ -359,7 +359,7 @@ esp_status esp_schema_compile(struct esp_exprs *x, struct esp_lens *lens, const 
         status = esp_schema_node(&s, &item, 1, &node);
     }
     if (status == ESP_OK) {
-        status = esp_schema_build(&s, ret_starts);
+        status = build(&s, ret_starts);
         *ret_n_starts = s.n_nodes;
     }
     esp_free(s.nodes);

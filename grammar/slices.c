@@ -33,7 +33,6 @@ struct esp_slices {
     uint32_t *found;      /* [n], scratch: places of tokens that belong to a class */
     uint32_t n, n_chars_max;
     uint64_t clock;
-    size_t bytes;
     struct slice slices[ESP_SLICES_MAX];
 };
 
@@ -68,7 +67,6 @@ esp_status esp_slices_create(const struct esp_trie *trie, struct esp_slices **re
         esp_slices_destroy(s);
         return ESP_ENOMEM;
     }
-    s->bytes = sizeof *s + ((size_t)trie->n_tokens + 1) * (sizeof *s->abouts + sizeof *s->found);
     for (uint32_t idx = 0; idx < trie->all.n_order; idx++) {
         uint32_t token = trie->all.order[idx], n;
         const uint8_t *bytes = esp_trie_token(trie, token, &n);
@@ -80,11 +78,8 @@ esp_status esp_slices_create(const struct esp_trie *trie, struct esp_slices **re
     return ESP_OK;
 }
 
-static void drop(struct esp_slices *s, struct slice *slice, size_t words)
+static void drop(struct slice *slice)
 {
-    if (slice->used_at != 0) {
-        s->bytes -= words * 8 + ((size_t)slice->n_ids + s->n_chars_max + 2) * 4;
-    }
     esp_free(slice->bits);
     esp_free(slice->ids);
     esp_free(slice->at);
@@ -97,17 +92,12 @@ void esp_slices_destroy(struct esp_slices *slices)
         return;
     }
     for (uint32_t idx = 0; idx < ESP_SLICES_MAX; idx++) {
-        drop(slices, &slices->slices[idx], 0);
+        drop(&slices->slices[idx]);
     }
     esp_free(slices->abouts);
     esp_free(slices->found);
     pthread_mutex_destroy(&slices->lock);
     esp_free(slices);
-}
-
-size_t esp_slices_bytes(const struct esp_slices *slices)
-{
-    return slices == NULL ? 0 : slices->bytes;
 }
 
 static bool belongs(const struct about *about, const struct esp_class *class)
@@ -160,12 +150,11 @@ static struct slice *find(struct esp_slices *s, const struct esp_class *class, s
         }
         oldest = slice->used_at < oldest->used_at ? slice : oldest;
     }
-    drop(s, oldest, words);
+    drop(oldest);
     if (make(s, class, words, oldest) != ESP_OK) {
-        drop(s, oldest, words);
+        drop(oldest);
         return NULL;
     }
-    s->bytes += words * 8 + ((size_t)oldest->n_ids + s->n_chars_max + 2) * 4;
     oldest->used_at = ++s->clock;
     return oldest;
 }

@@ -21,7 +21,6 @@ struct esp_class {
 struct esp_slices;
 esp_status esp_slices_create(const struct esp_trie *trie, struct esp_slices **ret_slices);
 void esp_slices_destroy(struct esp_slices *slices); /* NULL is fine */
-size_t esp_slices_bytes(const struct esp_slices *slices);
 
 /* Makes mask the tokens of the class with at most n_chars characters. */
 esp_status esp_slices_take(const struct esp_trie *trie, const struct esp_class *class, uint32_t n_chars,

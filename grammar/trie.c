@@ -346,13 +346,3 @@ uint32_t esp_trie_n_tokens(const struct esp_trie *trie)
 {
     return trie->n_tokens;
 }
-
-size_t esp_trie_bytes(const struct esp_trie *trie)
-{
-    size_t nodes = (size_t)trie->all.n + trie->rest.n + trie->longs.n + 3;
-    size_t orders = (size_t)trie->all.n_order + trie->rest.n_order + trie->longs.n_order;
-    return sizeof *trie + nodes * (sizeof(struct esp_tree_node) + sizeof(struct esp_tree_below)) + orders * 4 +
-           esp_slices_bytes(trie->classes) +
-           ((size_t)trie->n_slices + 1) * esp_mask_words(trie->n_tokens) * 8 + (size_t)trie->n_tokens * 9 +
-           trie->total_bytes;
-}

@@ -30,7 +30,8 @@ typedef struct esp_grammar esp_grammar;
 
 /* ---- Vocabulary: text to tokens and back ------------------------------------------------------ */
 
-/* Reads only the vocabulary of a GGUF file. */
+/* Reads only the vocabulary of a GGUF file. Returns owned. ESP_EIO when the file cannot be read, ESP_EINVAL when it is
+ * malformed, ESP_EUNSUPPORTED for a tokenizer that this build does not know. */
 esp_status esp_vocab_open(const char *path, esp_vocab **ret_vocab, struct esp_err *err);
 void esp_vocab_close(esp_vocab *vocab); /* NULL is fine */
 uint32_t esp_vocab_n_tokens(const esp_vocab *vocab);
@@ -54,11 +55,12 @@ const char *esp_token_bytes(const esp_vocab *vocab, uint32_t id, bool control, s
 int64_t esp_detokenize(const esp_vocab *vocab, const uint32_t *ids, size_t n_ids, bool control, char *text,
                        size_t cap);
 #define ESP_TOKEN_NONE UINT32_MAX
-uint32_t esp_vocab_bos(const esp_vocab *vocab); /* or ESP_TOKEN_NONE */
+/* The ids that begin and end a text; ESP_TOKEN_NONE when the model has none. */
+uint32_t esp_vocab_bos(const esp_vocab *vocab);
 uint32_t esp_vocab_eos(const esp_vocab *vocab);
-bool esp_vocab_adds_bos(const esp_vocab *vocab);
+bool esp_vocab_adds_bos(const esp_vocab *vocab); /* whether the model expects bos before every text */
 bool esp_vocab_is_end(const esp_vocab *vocab, uint32_t id); /* ends an answer: eos, eot, … */
-/* A string of the model file ("tokenizer.chat_template"), or NULL. Borrowed. */
+/* A string of the model file ("tokenizer.chat_template"), or NULL. Borrowed until the vocabulary is closed. */
 const char *esp_vocab_meta(const esp_vocab *vocab, const char *key);
 
 /* ---- Grammars ---------------------------------------------------------------------------------- */
@@ -67,7 +69,8 @@ const char *esp_vocab_meta(const esp_vocab *vocab, const char *key);
  * "json" (any JSON object; text unused), "gbnf", "lark". options: a JSON object text with the names of
  * the command `grammar check`, or NULL. Equal grammars are compiled once (cache by content, bounded in
  * bytes). Refuses with ESP_EINVAL, ESP_EUNSUPPORTED, ESP_EUNSAT or ESP_ELIMIT; err->place is the JSON
- * pointer, err->keyword the keyword. A grammar is immutable and refcounted; it must not outlive vocab. */
+ * pointer, err->keyword the keyword. A grammar is immutable and refcounted: give the reference back with
+ * esp_grammar_unref, before vocab is closed. */
 esp_status esp_vocab_grammar(const esp_vocab *vocab, const char *kind, const char *text, size_t n_bytes,
                              const char *options, esp_grammar **ret_grammar, struct esp_err *err);
 void esp_grammar_unref(esp_grammar *grammar); /* NULL is fine */
@@ -91,31 +94,35 @@ struct esp_config {
     bool cache_off;         /* never share or keep pages (for comparisons) */
 };
 
-/* Loads the model and starts the engine thread. Before anything large is allocated the memory plan is
- * made; when it does not fit, ESP_ENOMEM with the exact shortfall. */
+/* Loads the model and starts the engine thread. Returns owned. Before anything large is allocated the memory plan is
+ * made; when it does not fit, ESP_ENOMEM with the exact shortfall. ESP_EIO and ESP_EINVAL for a file that cannot be
+ * read or is malformed, ESP_EINVAL with err->place for a size out of range, ESP_EUNSUPPORTED for what this build does
+ * not do. */
 esp_status esp_engine_open(const struct esp_config *config, esp_engine **ret_engine, struct esp_err *err);
 /* Ends what runs, without events. No other call of this engine may be running or come later. NULL is fine. */
 void esp_engine_close(esp_engine *engine);
-const esp_vocab *esp_engine_vocab(const esp_engine *engine);
+const esp_vocab *esp_engine_vocab(const esp_engine *engine); /* borrowed until the engine is closed */
 
 struct esp_engine_info {
-    const char *arch, *name, *device, *level; /* borrowed from the engine */
-    uint32_t n_ctx, n_ctx_model, n_vocab, n_layer, n_embd, n_threads, n_pages, page_tokens;
+    const char *arch, *name, *device, *level; /* borrowed until the engine is closed */
+    uint32_t n_ctx, n_ctx_model; /* tokens: what a request may have here, and what the model was trained for */
+    uint32_t n_vocab, n_layer, n_embd, n_threads;
+    uint32_t n_pages, page_tokens; /* of the cache, and tokens a page */
     uint64_t plan_weights_bytes, plan_kv_bytes, plan_activation_bytes, plan_logit_bytes, plan_other_bytes;
 };
 void esp_engine_get_info(const esp_engine *engine, struct esp_engine_info *ret_info);
 
 struct esp_sampling {
-    float temperature; /* 0 = greedy */
-    float top_p, min_p;             /* 1 and 0 = off */
+    float temperature;                                             /* 0 = greedy; at most 1,000 */
+    float top_p, min_p;                                            /* 1 and 0 = off */
     float repetition_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0 = off */
-    uint32_t top_k;    /* 0 = off */
-    uint64_t seed;
-    const uint32_t *bias_ids;
-    const float *bias;
-    uint32_t n_bias; /* at most 1,024 */
-    bool logprobs;
-    uint32_t n_top_logprobs; /* at most ESP_TOP_LOGPROBS_MAX */
+    uint32_t top_k;                                                /* 0 = off */
+    uint64_t seed;                                                 /* equal seeds draw equal answers */
+    const uint32_t *bias_ids;                                      /* [n_bias] tokens … */
+    const float *bias;                                             /* … and what is added to their logits */
+    uint32_t n_bias;                                               /* at most 1,024 */
+    bool logprobs;                                                 /* events carry logprob and top_… */
+    uint32_t n_top_logprobs;                                       /* at most ESP_TOP_LOGPROBS_MAX */
 };
 struct esp_sampling esp_sampling_default(void); /* temperature 1, everything else off */
 
@@ -126,8 +133,8 @@ struct esp_request {
     uint32_t n;             /* branches, 1 to 64; branch i draws with seed + i */
     struct esp_sampling sampling;
     esp_grammar *grammar;   /* or NULL; of esp_engine_vocab; the engine takes its own reference */
-    const void *cache_salt; /* namespace; NULL = the shared one */
-    size_t cache_salt_bytes;
+    const void *cache_salt; /* pages are shared among equal salts only; NULL = without one */
+    size_t cache_salt_bytes; /* at most 1,024 */
     bool ignore_end;        /* go on past end tokens (benchmarks) */
     void *user;             /* comes back in every event */
 };
@@ -154,14 +161,14 @@ struct esp_event {
     void *user;
     /* TOKEN: the end token itself gives no event */
     uint32_t token;
-    float logprob;
+    float logprob; /* natural logarithm */
     uint32_t n_top;
     uint32_t top_id[ESP_TOP_LOGPROBS_MAX];
     float top_logprob[ESP_TOP_LOGPROBS_MAX];
     /* DONE */
     enum esp_finish finish;
-    uint32_t n_prompt, n_cached, n_generated;
-    int64_t queue_ns, ttft_ns, total_ns;
+    uint32_t n_prompt, n_cached, n_generated; /* tokens; n_cached of the prompt were not computed again */
+    int64_t queue_ns, ttft_ns, total_ns;      /* since esp_submit: until admitted, first token, end */
     char error[256]; /* for ESP_FINISH_ERROR */
 };
 /* Waits up to timeout_ns (negative = for ever). False: nothing came. */
@@ -170,14 +177,17 @@ bool esp_poll(esp_engine *engine, int64_t timeout_ns, struct esp_event *ret_even
 void esp_wake(esp_engine *engine);
 
 /* Runs a prompt through the model outside the cache and hands over the logits of every position, in order,
- * from the engine's thread: visit(ctx, pos, logits[n_vocab]) returns false to stop. Waits for the end. */
+ * from the engine's thread: visit(ctx, pos, logits[n_vocab]) returns false to stop. Waits for the end. Running requests
+ * may be preempted and go on afterwards. ESP_EINVAL and ESP_ELIMIT as esp_submit, ESP_ENOMEM. */
 esp_status esp_logits(esp_engine *engine, const uint32_t *tokens, uint32_t n_tokens,
                       bool (*visit)(void *ctx, uint32_t pos, const float *logits), void *ctx, struct esp_err *err);
 
 /* ---- Cache and counters ----------------------------------------------------------------------- */
 
-uint32_t esp_cache_flush(esp_engine *engine); /* drops unreferenced pages, returns their number */
-/* The tree as JSON text (the answer of GET /v1/cache), at most limit nodes. Free with esp_text_free. */
+/* Drops the pages that no request uses and returns their number. Waits for the running step. */
+uint32_t esp_cache_flush(esp_engine *engine);
+/* The tree as JSON text (the answer of GET /v1/cache), at most limit nodes. Free with esp_text_free. Waits for the
+ * running step. ESP_ENOMEM. */
 esp_status esp_cache_dump(esp_engine *engine, uint32_t limit, char **ret_text, struct esp_err *err);
 void esp_text_free(char *text);
 
@@ -189,6 +199,7 @@ struct esp_histogram { /* bucket i counts values ≤ first · 2^i seconds; the l
     uint64_t n;
 };
 enum esp_page_kind { ESP_PAGES_FREE, ESP_PAGES_PRIVATE, ESP_PAGES_PENDING, ESP_PAGES_CACHED, ESP_PAGE_KINDS };
+/* Counts since the engine was opened; running, waiting, kv_pages, their total and leased ones are as of now. */
 struct esp_metrics {
     uint64_t prompt_tokens_computed, prompt_tokens_cached, prompt_tokens_recomputed, generation_tokens;
     uint64_t requests_running, requests_waiting;

@@ -77,7 +77,8 @@ static size_t cpu_scratch_bytes(const struct esp_dev_config *config)
     return carve(NULL, config, NULL) + esp_pool_bytes(config->n_threads) + sizeof(struct esp_dev);
 }
 
-const struct esp_cpu_level_ops *esp_cpu_level_pick(void)
+/* The level that the machine and the mask allow now. */
+static const struct esp_cpu_level_ops *pick_level(void)
 {
 #if defined(__x86_64__)
     static const struct esp_cpu_level_ops *const levels[ESP_CPU_LEVELS] = {&esp_level_ref, &esp_level_avx2,
@@ -137,7 +138,7 @@ static esp_status cpu_dev_open(const struct esp_dev_config *config, struct esp_d
         return esp_fail(err, ESP_ENOMEM, "no memory for the device");
     }
     dev->config = *config;
-    dev->level = esp_cpu_level_pick();
+    dev->level = pick_level();
     size_t bytes = carve(NULL, config, NULL);
     dev->scratch = esp_pages_map(ESP_TAG_ACTIVATIONS, bytes);
     if (dev->scratch == NULL) {
@@ -214,7 +215,7 @@ static bool shape_runs(enum esp_type type, uint32_t n_out, uint32_t n_in)
 
 static size_t cpu_weight_bytes(enum esp_type type, uint32_t n_out, uint32_t n_in)
 {
-    return shape_runs(type, n_out, n_in) ? esp_cpu_level_pick()->weight_bytes(type, n_out, n_in) : 0;
+    return shape_runs(type, n_out, n_in) ? pick_level()->weight_bytes(type, n_out, n_in) : 0;
 }
 
 struct pack_job {

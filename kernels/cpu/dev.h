@@ -23,8 +23,6 @@ struct esp_dev {
     struct esp_sample_scratch *samples; /* [n_threads] */
 };
 
-/* The level that the machine and the mask allow now. */
-const struct esp_cpu_level_ops *esp_cpu_level_pick(void);
 
 esp_status esp_cpu_embed(struct esp_dev *dev, const struct esp_embed_args *args);
 esp_status esp_cpu_norm(struct esp_dev *dev, const struct esp_norm_args *args);

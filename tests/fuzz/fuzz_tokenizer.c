@@ -73,6 +73,16 @@ static size_t random_spans(struct esp_rng *rng, const char *text, size_t n_bytes
     return n;
 }
 
+static void check_ids(const struct esp_tokenizer *tok, const uint32_t *ids, size_t n, bool control)
+{
+    for (size_t idx = 0; idx < n; idx++) {
+        /* What no token covers becomes the one that the file calls unknown, whatever its type. */
+        bool allowed = control || ids[idx] == tok->unk;
+        bool known = ids[idx] < esp_tokenizer_n_tokens(tok);
+        CHECK(known && (allowed || esp_tokenizer_type(tok, ids[idx]) != ESP_TOKEN_CONTROL), "id %u", ids[idx]);
+    }
+}
+
 static void check_text(const struct esp_tokenizer *tok, struct esp_rng *rng, bool exact)
 {
     char text[512];
@@ -90,12 +100,7 @@ static void check_text(const struct esp_tokenizer *tok, struct esp_rng *rng, boo
     CHECK(status == ESP_OK || (status == ESP_EINVAL && err.offset == n_valid), "offset %llu, not %zu",
           (unsigned long long)err.offset, n_valid);
     const uint32_t *values = (const void *)ids.data;
-    for (size_t idx = 0; idx < ids.n / 4; idx++) {
-        /* What no token covers becomes the one that the file calls unknown, whatever its type. */
-        bool allowed = control || values[idx] == tok->unk;
-        bool known = values[idx] < esp_tokenizer_n_tokens(tok);
-        CHECK(known && (allowed || esp_tokenizer_type(tok, values[idx]) != ESP_TOKEN_CONTROL), "id %u", values[idx]);
-    }
+    check_ids(tok, values, ids.n / 4, control);
     if (status == ESP_OK) {
         CHECK(esp_tokenizer_decode(tok, values, ids.n / 4, true, &back) == ESP_OK, "decode");
     }

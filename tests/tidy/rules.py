@@ -3,6 +3,7 @@
 A rule reads the repository through Repo only, so that the self-test can feed it a repository of a few lines.
 Words that a rule bans are put together from parts here, since this file is read by the rules too.
 """
+import json
 import os
 import platform
 import re
@@ -285,6 +286,47 @@ def symbols(repo):
     return found
 
 
+def built_symbols(repo):
+    """(object, letter of nm, name) for every global symbol of every object file that the build makes."""
+    commands = os.path.join(repo.build or "", "compile_commands.json")
+    if not os.path.exists(commands) or shutil.which("nm") is None:
+        return
+    with open(commands) as file:  # and not a walk: a removed file leaves its object behind
+        objects = [os.path.join(repo.build, command["output"]) for command in json.load(file)]
+    objects = [path for path in objects if os.path.exists(path)]
+    done = subprocess.run(["nm", "-g", "-A", "--format=posix", *objects], capture_output=True, text=True)
+    for line in done.stdout.splitlines():
+        where, _, rest = line.rpartition(": ")
+        parts = rest.split(" ")
+        if len(parts) > 1:
+            yield os.path.relpath(where, repo.build), parts[1], parts[0]
+
+
+def callers(repo):
+    defined, used = {}, {}
+    for where, letter, name in built_symbols(repo):
+        if letter == "U":
+            used.setdefault(name, set()).add(where)
+        elif not where.startswith(("tests/", "examples/")) and name.startswith("esp_"):
+            defined.setdefault(name, set()).add(where)
+    if not defined:
+        return Skip("no built objects or no nm")
+    return [Violation(min(places), 1, name, f"{name}: no other file uses it, so it is static or goes")
+            for name, places in sorted(defined.items()) if not used.get(name, set()) - places]
+
+
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+
+
+def links(repo):
+    for path, text in repo.texts((".md",)):
+        for line, content in enumerate(text.splitlines(), 1):
+            for target in LINK.findall(content):
+                full = os.path.normpath(os.path.join(os.path.dirname(path), target))
+                if ":" not in target and full not in repo.files:
+                    yield Violation(path, line, target, f"{target}: there is no such file")
+
+
 def options_documented(repo):
     program = os.path.join(repo.build or "", "espalier")
     block = re.search(r"<!-- options -->\n(.*?)<!-- /options -->", repo.text("README.md"), re.DOTALL) \
@@ -313,5 +355,7 @@ RULES = {
     "file-bytes": file_bytes,
     "headers-alone": headers_alone,
     "symbols": symbols,
+    "callers": callers,
+    "links": links,
     "options-documented": options_documented,
 }

@@ -2,6 +2,7 @@
 
 A case is (rule, files, names or lines expected). Files are written to a temporary folder where a rule compiles them.
 """
+import json
 import os
 import shutil
 import subprocess
@@ -86,6 +87,8 @@ CASES = [
     ("top-level", "radix/notes.txt", "x", 0),
     ("file-bytes", "tests/data.bin", "x" * (rules.FILE_BYTES_MAX + 1), 1),
     ("file-bytes", "tests/data.bin", "x" * rules.FILE_BYTES_MAX, 0),
+    ("links", "radix/README.md", "see [the tree](tree.h), [b](../README.md#top) and [c](dir/)\n", 3),
+    ("links", "radix/README.md", "[self](README.md) [root](../radix/README.md) [web](https://a.b/c) `x[1](2)`\n", 1),
     ("headers-alone", "radix/a.h", GUARD.format("size_t n;"), 1),
     ("headers-alone", "radix/a.h", GUARD.format("#include <stddef.h>\nstruct a { size_t class; };"), 0),
     ("headers-alone", "radix/a.h", "struct without_guard { int a; };", 1),
@@ -131,6 +134,28 @@ def check_symbols():
     return ([] if names == ["loud"] else [f"symbols reported: {names}"]), None
 
 
+def check_callers():
+    compiler = shutil.which("cc")
+    if compiler is None or shutil.which("nm") is None:
+        return [], "no compiler or no nm"
+    commands = []
+    with tempfile.TemporaryDirectory() as build:
+        for path, text in (("radix/a.p/a.o", "int esp_alone(void) { return 1; }\nint esp_called(void) { return 2; }\n"
+                            "int esp_tested(void) { return esp_alone(); }\n"),
+                           ("radix/a.p/b.o", "int esp_called(void);\nint main(void) { return esp_called(); }\n"),
+                           ("tests/t.p/t.o", "int esp_tested(void);\nint esp_kit(void) { return esp_tested(); }\n")):
+            source = os.path.join(build, path[:-1] + "c")
+            os.makedirs(os.path.dirname(source), exist_ok=True)
+            with open(source, "w") as file:
+                file.write(text)
+            subprocess.run([compiler, "-c", source, "-o", source[:-1] + "o"], check=True)
+            commands.append({"output": path})
+        with open(os.path.join(build, "compile_commands.json"), "w") as file:
+            json.dump(commands, file)
+        names = [violation.name for violation in rules.callers(rules.Repo({}, None, build))]
+    return ([] if names == ["esp_alone"] else [f"callers reported: {names}"]), None
+
+
 def check_options():
     lines = []
     with tempfile.TemporaryDirectory() as build:
@@ -172,6 +197,8 @@ def run(read_exceptions, apply_exceptions):
         outcomes = [run_case(*case) for case in CASES if case[0] == rule]
         if rule == "symbols":
             outcomes = [check_symbols()]
+        elif rule == "callers":
+            outcomes = [check_callers()]
         elif rule == "options-documented":
             outcomes = [check_options()]
         lines = [line for found, _ in outcomes for line in found]
