@@ -79,7 +79,8 @@ static void report(struct desk *desk, const char *name, uint32_t n_steps)
     struct esp_tree_stats stats;
     esp_tree_get_stats(desk->tree, &stats);
     printf("{\"case\":\"%s\",\"running\":%u,\"cached_pages\":%u,\"steps\":%u,\"mean_us\":%.1f,"
-           "\"worst_us\":%.1f}\n", name, desk->sched.n_running, stats.pages[ESP_PAGE_CACHED], n_steps, (double)sum_ns / n_steps / 1e3,
+           "\"worst_us\":%.1f}\n",
+           name, desk->sched.n_running, stats.pages[ESP_PAGE_CACHED], n_steps, (double)sum_ns / n_steps / 1e3,
            (double)worst_ns / 1e3);
 }
 
