@@ -65,9 +65,10 @@ def main():
         path = find_shared("data/vocab/%s.gguf" % name)
         vocabs += [path] if path else []
     for path in vocabs:
-        driver, wrong, masks = Driver(sys.argv[1], "--oracle", vocab=path), [], 0
-        for _ in range(rounds):
-            ask = request(rng)
+        driver, wrong, masks, asked = Driver(sys.argv[1], "--oracle", vocab=path), [], 0, 0
+        # Some requests are refused by this vocabulary, or over after one mask: then others are drawn.
+        while asked < rounds or (masks < rounds and asked < 20 * rounds):
+            ask, asked = request(rng), asked + 1
             answer = driver.ask(ask)
             if answer.get("compile") == "ok":
                 masks += answer["masks"]
