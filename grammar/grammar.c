@@ -84,6 +84,7 @@ static esp_status compile_kind(struct esp_grammar *g, const struct esp_grammar_s
     case ESP_GRAMMAR_CHOICE: return compile_choice(g, spec, err);
     case ESP_GRAMMAR_GBNF: return esp_fail(err, ESP_EUNSUPPORTED, "GBNF grammars are not supported");
     case ESP_GRAMMAR_LARK: return esp_fail(err, ESP_EUNSUPPORTED, "Lark grammars are not supported");
+    case ESP_GRAMMAR_REGIONS: return esp_fail(err, ESP_EUNSUPPORTED, "regions are not supported");
     }
     return esp_fail(err, ESP_EINVAL, "unknown kind of grammar");
 }

@@ -47,8 +47,15 @@ enum esp_grammar_kind {
     ESP_GRAMMAR_CHOICE, /* text = JSON array of strings */
     ESP_GRAMMAR_JSON,   /* any JSON object (response_format json_object); text unused */
     ESP_GRAMMAR_GBNF,   /* refused with ESP_EUNSUPPORTED until it is built */
-    ESP_GRAMMAR_LARK    /* likewise */
+    ESP_GRAMMAR_LARK,   /* likewise */
+    ESP_GRAMMAR_REGIONS /* likewise; text = JSON of regions, below */
 };
+/* Regions: an answer made of parts, for tools, reasoning and schemas in one grammar. A part is one of
+ *   {"seq":[P…]}  {"any":[P…]}  {"repeat":P,"min":0,"max":N}      max absent: no limit
+ *   {"text":"…"}  {"token":id or "<name>"}                        exactly this text, this control token
+ *   {"schema":S,"options":{…}}  {"regex":"…"}  {"choice":[…]}     as the kinds of the same names
+ *   {"free":{"until":["…" or {"token":…}, …],"tokens":N}}         any text without one of these; at most N tokens
+ * In a seq, what follows a free part begins with one of its "until", or ends the answer. */
 enum esp_grammar_whitespace { ESP_WS_COMPACT, ESP_WS_LINE, ESP_WS_PRETTY };
 
 /* Zero is the default of every field. */
