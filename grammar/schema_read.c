@@ -7,41 +7,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "grammar/regex.h"
-#include "grammar/schema.h"
+#include "grammar/schema_read.h"
 #include "runtime/base/buf.h"
 
-typedef esp_status read_fn(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v);
-
-static esp_status want(struct esp_schema *s, const struct esp_jv *v, bool ok, const char *what)
+esp_status esp_schema_want(struct esp_schema *s, const struct esp_jv *v, bool ok, const char *what)
 {
     return ok ? ESP_OK : esp_schema_fail(s, ESP_EINVAL, v, "must be %s, is %s", what, esp_jv_type_name(v));
 }
 
-static bool is_bool(const struct esp_jv *v)
+bool esp_schema_is_bool(const struct esp_jv *v)
 {
     return v->type == ESP_JV_TRUE || v->type == ESP_JV_FALSE;
 }
 
 static bool is_schema(const struct esp_schema *s, const struct esp_jv *v)
 {
-    return v->type == ESP_JV_OBJECT || (is_bool(v) && !(s->draft_given && s->draft == ESP_DRAFT4));
+    return v->type == ESP_JV_OBJECT || (esp_schema_is_bool(v) && !(s->draft_given && s->draft == ESP_DRAFT4));
 }
 
 /* The values of additionalProperties and additionalItems: booleans in every draft. */
 static esp_status want_rest(struct esp_schema *s, const struct esp_jv *v)
 {
-    return want(s, v, v->type == ESP_JV_OBJECT || is_bool(v), "a boolean or a schema");
+    return esp_schema_want(s, v, v->type == ESP_JV_OBJECT || esp_schema_is_bool(v), "a boolean or a schema");
 }
 
 static esp_status want_schema(struct esp_schema *s, const struct esp_jv *v)
 {
-    return want(s, v, is_schema(s, v), "a schema");
+    return esp_schema_want(s, v, is_schema(s, v), "a schema");
 }
 
 static esp_status want_schemas(struct esp_schema *s, const struct esp_jv *v, bool some)
 {
-    esp_status status = want(s, v, v->type == ESP_JV_ARRAY, "an array of schemas");
+    esp_status status = esp_schema_want(s, v, v->type == ESP_JV_ARRAY, "an array of schemas");
     if (status == ESP_OK && some && v->n == 0) {
         status = esp_schema_fail(s, ESP_EINVAL, v, "must have at least one member");
     }
@@ -94,198 +91,13 @@ static esp_status read_type(struct esp_schema *s, struct esp_leaf *leaf, const s
 static esp_status read_enum(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
     leaf->values = v;
-    return want(s, v, v->type == ESP_JV_ARRAY, "an array");
+    return esp_schema_want(s, v, v->type == ESP_JV_ARRAY, "an array");
 }
 
 static esp_status read_const(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
     leaf->constant = v;
     return ESP_OK;
-}
-
-/* ---- Numbers ----------------------------------------------------------------------------------- */
-
-static esp_status decimal(struct esp_schema *s, const struct esp_jv *v, struct esp_decimal *ret)
-{
-    esp_status status = want(s, v, v->type == ESP_JV_NUMBER, "a number");
-    if (status != ESP_OK) {
-        return status;
-    }
-    char *room = esp_arena_alloc(&s->arena, v->n_bytes + 1, 1);
-    if (room == NULL) {
-        return esp_schema_memory(s);
-    }
-    esp_decimal_parse(v->text, v->n_bytes, room, ret);
-    return ESP_OK;
-}
-
-/* Takes the narrower of two lower or upper bounds. */
-static void narrow(struct esp_leaf *leaf, bool lower, const struct esp_decimal *d, bool open, const struct esp_jv *v)
-{
-    struct esp_bounds *b = &leaf->bounds;
-    bool has = lower ? b->has_lo : b->has_hi;
-    int order = has ? esp_decimal_compare(d, lower ? &b->lo : &b->hi) : 0;
-    if (has && (lower ? order < 0 : order > 0)) {
-        return;
-    }
-    if (lower) {
-        b->lo_open = open || (has && order == 0 && b->lo_open);
-        b->lo = *d;
-        b->has_lo = true;
-        leaf->min_at = v;
-    } else {
-        b->hi_open = open || (has && order == 0 && b->hi_open);
-        b->hi = *d;
-        b->has_hi = true;
-        leaf->max_at = v;
-    }
-}
-
-static esp_status read_bound(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v, bool lower,
-                             const char *twin)
-{
-    struct esp_decimal d;
-    esp_status status = decimal(s, v, &d);
-    if (status == ESP_OK) {
-        /* draft-04: the exclusive twin is a boolean beside it. */
-        const struct esp_jv *exclusive = esp_jv_find(leaf->self, twin);
-        narrow(leaf, lower, &d, exclusive != NULL && exclusive->type == ESP_JV_TRUE, v);
-    }
-    return status;
-}
-
-static esp_status read_minimum(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
-{
-    return read_bound(s, leaf, v, true, "exclusiveMinimum");
-}
-
-static esp_status read_maximum(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
-{
-    return read_bound(s, leaf, v, false, "exclusiveMaximum");
-}
-
-static esp_status read_exclusive(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v, bool lower)
-{
-    struct esp_decimal d;
-    if (is_bool(v) && (!s->draft_given || s->draft == ESP_DRAFT4)) {
-        return ESP_OK;
-    }
-    if (s->draft_given && s->draft == ESP_DRAFT4) {
-        return want(s, v, false, "a boolean");
-    }
-    esp_status status = decimal(s, v, &d);
-    if (status == ESP_OK) {
-        narrow(leaf, lower, &d, true, v);
-    }
-    return status;
-}
-
-static esp_status read_exclusive_minimum(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
-{
-    return read_exclusive(s, leaf, v, true);
-}
-
-static esp_status read_exclusive_maximum(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
-{
-    return read_exclusive(s, leaf, v, false);
-}
-
-/* ---- Counts ------------------------------------------------------------------------------------ */
-
-/* A count; larger ones than the counters hold mean "never reached". */
-static esp_status count(struct esp_schema *s, const struct esp_jv *v, uint32_t *ret)
-{
-    struct esp_decimal d;
-    uint64_t value = ESP_EXPR_INF - 1;
-    esp_status status = decimal(s, v, &d);
-    if (status != ESP_OK) {
-        return status;
-    }
-    if (d.neg || !esp_decimal_is_integer(&d)) {
-        return esp_schema_fail(s, ESP_EINVAL, v, "must be a non-negative integer");
-    }
-    esp_decimal_uint(&d, ESP_EXPR_INF - 2, &value);
-    *ret = (uint32_t)value;
-    return ESP_OK;
-}
-
-static esp_status read_min(struct esp_schema *s, const struct esp_jv *v, uint32_t *slot)
-{
-    return count(s, v, slot);
-}
-
-static esp_status read_max(struct esp_schema *s, const struct esp_jv *v, uint32_t *slot)
-{
-    esp_status status = count(s, v, slot);
-    if (status == ESP_OK && *slot == ESP_EXPR_INF - 1) {
-        *slot = ESP_EXPR_INF;
-    }
-    return status;
-}
-
-static esp_status read_min_items(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
-{
-    return read_min(s, v, &leaf->min_items);
-}
-static esp_status read_max_items(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
-{
-    return read_max(s, v, &leaf->max_items);
-}
-static esp_status read_min_members(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
-{
-    leaf->min_members_at = v;
-    return read_min(s, v, &leaf->min_members);
-}
-static esp_status read_max_members(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
-{
-    return read_max(s, v, &leaf->max_members);
-}
-static esp_status read_min_length(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
-{
-    return read_min(s, v, &leaf->min_chars);
-}
-static esp_status read_max_length(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
-{
-    return read_max(s, v, &leaf->max_chars);
-}
-
-/* ---- Strings ----------------------------------------------------------------------------------- */
-
-static esp_status read_pattern(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
-{
-    struct esp_err err = {0};
-    esp_status status = want(s, v, v->type == ESP_JV_STRING, "a string");
-    if (status != ESP_OK) {
-        return status;
-    }
-    status = esp_regex_compile(s->x, s->spelling, true, v->text, v->n_bytes, &leaf->pattern, &err);
-    if (status == ESP_OK && leaf->pattern == ESP_EXPR_EMPTY) {
-        return esp_schema_fail(s, ESP_EUNSAT, v, "matches no text");
-    }
-    return status == ESP_OK ? status : esp_schema_fail(s, status, v, "%s", err.message);
-}
-
-static esp_status read_format(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
-{
-    esp_status status = want(s, v, v->type == ESP_JV_STRING, "a string");
-    if (status != ESP_OK) {
-        return status;
-    }
-    uint32_t format = esp_schema_format(s, v);
-    if (format == UINT32_MAX) {
-        esp_schema_warn(s, "unknown_format", v, "the format \"%s\" is not known and asserts nothing", v->text);
-        return ESP_OK;
-    }
-    if (s->options.formats_annotate) {
-        return ESP_OK;
-    }
-    if (format == 0) {
-        return esp_schema_fail(s, ESP_EUNSUPPORTED, v,
-                               "the format \"%s\" is not supported; \"formats\":\"annotate\" takes it as a note",
-                               v->text);
-    }
-    leaf->format = format;
-    return s->x->failed == ESP_OK ? ESP_OK : esp_schema_fail(s, s->x->failed, v, "the format is too complex");
 }
 
 /* ---- Arrays and objects ------------------------------------------------------------------------ */
@@ -318,7 +130,7 @@ static esp_status read_additional_items(struct esp_schema *s, struct esp_leaf *l
 
 static esp_status read_properties(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
-    esp_status status = want(s, v, v->type == ESP_JV_OBJECT, "an object");
+    esp_status status = esp_schema_want(s, v, v->type == ESP_JV_OBJECT, "an object");
     for (const struct esp_jv *child = v->child; child != NULL && status == ESP_OK; child = child->next) {
         status = want_schema(s, child);
     }
@@ -329,7 +141,7 @@ static esp_status read_properties(struct esp_schema *s, struct esp_leaf *leaf, c
 static esp_status read_patterns(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
     leaf->patterns = v;
-    return want(s, v, v->type == ESP_JV_OBJECT, "an object");
+    return esp_schema_want(s, v, v->type == ESP_JV_OBJECT, "an object");
 }
 
 static esp_status read_names(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
@@ -340,7 +152,7 @@ static esp_status read_names(struct esp_schema *s, struct esp_leaf *leaf, const 
 
 static esp_status read_required(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
-    esp_status status = want(s, v, v->type == ESP_JV_ARRAY, "an array of strings");
+    esp_status status = esp_schema_want(s, v, v->type == ESP_JV_ARRAY, "an array of strings");
     for (const struct esp_jv *name = v->child; name != NULL && status == ESP_OK; name = name->next) {
         if (name->type != ESP_JV_STRING) {
             status = esp_schema_fail(s, ESP_EINVAL, v, "must be an array of strings");
@@ -367,19 +179,19 @@ static esp_status read_applicator(struct esp_schema *s, struct esp_leaf *leaf, c
 static esp_status read_ref(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
     leaf->applicators[leaf->n_applicators++] = v;
-    return want(s, v, v->type == ESP_JV_STRING, "a string");
+    return esp_schema_want(s, v, v->type == ESP_JV_STRING, "a string");
 }
 
 static esp_status read_depend(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
-    esp_status status = want(s, v, v->type == ESP_JV_OBJECT, "an object");
+    esp_status status = esp_schema_want(s, v, v->type == ESP_JV_OBJECT, "an object");
     for (const struct esp_jv *child = v->child; child != NULL && status == ESP_OK; child = child->next) {
         bool names = child->type == ESP_JV_ARRAY && strcmp(v->key, "dependentSchemas") != 0;
         for (const struct esp_jv *name = names ? child->child : NULL; name != NULL; name = name->next) {
             names = names && name->type == ESP_JV_STRING;
         }
         bool schema = strcmp(v->key, "dependentRequired") != 0 && is_schema(s, child);
-        status = want(s, child, names || schema, schema ? "a schema" : "an array of strings");
+        status = esp_schema_want(s, child, names || schema, schema ? "a schema" : "an array of strings");
     }
     if (status == ESP_OK && v->n > 0) {
         status = esp_schema_depend(s, v, &leaf->applicators[leaf->n_applicators++]);
@@ -425,7 +237,7 @@ static esp_status read_if(struct esp_schema *s, struct esp_leaf *leaf, const str
 static const struct keyword {
     const char *name;
     unsigned drafts;
-    read_fn *read;
+    esp_schema_read_fn *read;
 } keywords[] = {
     {"$anchor", NEW, note},
     {"$comment", FROM7, note},
@@ -458,26 +270,26 @@ static const struct keyword {
     {"else", FROM7, note},
     {"enum", ESP_DRAFT_ANY, read_enum},
     {"examples", FROM6, note},
-    {"exclusiveMaximum", ESP_DRAFT_ANY, read_exclusive_maximum},
-    {"exclusiveMinimum", ESP_DRAFT_ANY, read_exclusive_minimum},
-    {"format", ESP_DRAFT_ANY, read_format},
+    {"exclusiveMaximum", ESP_DRAFT_ANY, esp_schema_read_exclusive_maximum},
+    {"exclusiveMinimum", ESP_DRAFT_ANY, esp_schema_read_exclusive_minimum},
+    {"format", ESP_DRAFT_ANY, esp_schema_read_format},
     {"id", ESP_DRAFT4, note},
     {"if", FROM7, read_if},
     {"items", ESP_DRAFT_ANY, read_items},
     {"maxContains", NEW, note},
-    {"maxItems", ESP_DRAFT_ANY, read_max_items},
-    {"maxLength", ESP_DRAFT_ANY, read_max_length},
-    {"maxProperties", ESP_DRAFT_ANY, read_max_members},
-    {"maximum", ESP_DRAFT_ANY, read_maximum},
+    {"maxItems", ESP_DRAFT_ANY, esp_schema_read_max_items},
+    {"maxLength", ESP_DRAFT_ANY, esp_schema_read_max_length},
+    {"maxProperties", ESP_DRAFT_ANY, esp_schema_read_max_members},
+    {"maximum", ESP_DRAFT_ANY, esp_schema_read_maximum},
     {"minContains", NEW, note},
-    {"minItems", ESP_DRAFT_ANY, read_min_items},
-    {"minLength", ESP_DRAFT_ANY, read_min_length},
-    {"minProperties", ESP_DRAFT_ANY, read_min_members},
-    {"minimum", ESP_DRAFT_ANY, read_minimum},
+    {"minItems", ESP_DRAFT_ANY, esp_schema_read_min_items},
+    {"minLength", ESP_DRAFT_ANY, esp_schema_read_min_length},
+    {"minProperties", ESP_DRAFT_ANY, esp_schema_read_min_members},
+    {"minimum", ESP_DRAFT_ANY, esp_schema_read_minimum},
     {"multipleOf", ESP_DRAFT_ANY, refuse},
     {"not", ESP_DRAFT_ANY, refuse_unless_false},
     {"oneOf", ESP_DRAFT_ANY, read_applicator},
-    {"pattern", ESP_DRAFT_ANY, read_pattern},
+    {"pattern", ESP_DRAFT_ANY, esp_schema_read_pattern},
     {"patternProperties", ESP_DRAFT_ANY, read_patterns},
     {"prefixItems", ESP_DRAFT2020, read_prefix},
     {"properties", ESP_DRAFT_ANY, read_properties},
@@ -577,7 +389,7 @@ esp_status esp_schema_draft(struct esp_schema *s)
         return ESP_OK;
     }
     if (v->type != ESP_JV_STRING) {
-        return want(s, v, false, "a string");
+        return esp_schema_want(s, v, false, "a string");
     }
     const char *path = v->text;
     path += strncmp(path, "https://", 8) == 0 ? 8 : strncmp(path, "http://", 7) == 0 ? 7 : 0;

@@ -1,0 +1,31 @@
+/* How a keyword is read: one function each, found in the table of schema_read.c.
+ *
+ * A function checks the keyword's value and notes in the leaf what it asserts. Those of numbers, strings and
+ * counts are in schema_assert.c. Inside of the schema compiler. Thread: the owner's.
+ */
+#ifndef ESP_GRAMMAR_SCHEMA_READ_H
+#define ESP_GRAMMAR_SCHEMA_READ_H
+
+#include "grammar/schema.h"
+
+typedef esp_status esp_schema_read_fn(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v);
+
+/* Fails with "must be WHAT" unless ok. */
+esp_status esp_schema_want(struct esp_schema *s, const struct esp_jv *v, bool ok, const char *what);
+bool esp_schema_is_bool(const struct esp_jv *v);
+
+/* schema_assert.c */
+esp_schema_read_fn esp_schema_read_minimum;
+esp_schema_read_fn esp_schema_read_maximum;
+esp_schema_read_fn esp_schema_read_exclusive_minimum;
+esp_schema_read_fn esp_schema_read_exclusive_maximum;
+esp_schema_read_fn esp_schema_read_min_items;
+esp_schema_read_fn esp_schema_read_max_items;
+esp_schema_read_fn esp_schema_read_min_members;
+esp_schema_read_fn esp_schema_read_max_members;
+esp_schema_read_fn esp_schema_read_min_length;
+esp_schema_read_fn esp_schema_read_max_length;
+esp_schema_read_fn esp_schema_read_pattern;
+esp_schema_read_fn esp_schema_read_format;
+
+#endif
