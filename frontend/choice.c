@@ -246,7 +246,7 @@ void esp_generation_error(struct esp_generation *gen, int status, const char *me
         struct esp_buf buf;
         esp_buf_init(&buf, ESP_TAG_HTTP, 8192);
         esp_buf_str(&buf, "data: ");
-        esp_error_json(&buf, status, NULL, status == 503 ? "cancelled" : "internal_error", gen->error);
+        esp_error_json(&buf, gen->exchange, status, NULL, status == 503 ? "cancelled" : "internal_error", gen->error);
         esp_buf_str(&buf, "\n\n");
         if (!buf.failed) {
             esp_exchange_send(gen->exchange, buf.data, buf.n);

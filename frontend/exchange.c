@@ -123,7 +123,19 @@ void esp_exchange_hang_up(struct esp_exchange *exchange)
     }
 }
 
-static const char *error_type(int status)
+static const char *anthropic_type(int status)
+{
+    switch (status) {
+    case 401: return "authentication_error";
+    case 404: return "not_found_error";
+    case 413: return "request_too_large";
+    case 429: return "rate_limit_error";
+    case 503: return "overloaded_error";
+    default: return status >= 500 ? "api_error" : "invalid_request_error";
+    }
+}
+
+static const char *openai_type(int status)
 {
     switch (status) {
     case 401: return "authentication_error";
@@ -133,11 +145,30 @@ static const char *error_type(int status)
     }
 }
 
-void esp_error_json(struct esp_buf *buf, int status, const char *param, const char *code, const char *message)
+/* The Messages API has no field for the place: it goes in front of the message. */
+static void anthropic_json(struct esp_buf *buf, const struct esp_exchange *exchange, int status, const char *param,
+                           const char *message)
 {
+    char text[1536];
+    bool placed = param != NULL && param[0] != '\0' && strncmp(message, param, strlen(param)) != 0;
+    snprintf(text, sizeof text, "%s%s%s", placed ? param : "", placed ? ": " : "", message);
+    esp_buf_printf(buf, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", anthropic_type(status));
+    esp_jsontext_quote_str(buf, text);
+    esp_buf_str(buf, "},\"request_id\":");
+    esp_jsontext_quote_str(buf, exchange->request_id);
+    esp_buf_char(buf, '}');
+}
+
+void esp_error_json(struct esp_buf *buf, const struct esp_exchange *exchange, int status, const char *param,
+                    const char *code, const char *message)
+{
+    if (exchange != NULL && exchange->anthropic) {
+        anthropic_json(buf, exchange, status, param, message);
+        return;
+    }
     esp_buf_str(buf, "{\"error\":{\"message\":");
     esp_jsontext_quote_str(buf, message);
-    esp_buf_printf(buf, ",\"type\":\"%s\",\"param\":", error_type(status));
+    esp_buf_printf(buf, ",\"type\":\"%s\",\"param\":", openai_type(status));
     if (param == NULL || param[0] == '\0') {
         esp_buf_str(buf, "null");
     } else {
@@ -168,7 +199,7 @@ void esp_exchange_fail(struct esp_exchange *exchange, int status, const char *pa
     }
     esp_buf_clear(&exchange->out);
     exchange->out_at = 0;
-    esp_error_json(&exchange->out, status, param, code, message);
+    esp_error_json(&exchange->out, exchange, status, param, code, message);
 }
 
 static int status_of(esp_status code)

@@ -7,22 +7,17 @@
  */
 #include "frontend/http.h"
 
-#include <netdb.h>
 #include <poll.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "frontend/generate.h"
-#include "runtime/base/log.h"
 
 #define WORK_CAP 8192u
-#define POOL_BYTES (80u * 1024u) /* per connection: the head, and room for the answer's head */
-#define IO_TIMEOUT_S 12u         /* idle, or a reader that does not read; above ESP_HTTP_SLOW_NS, which answers 408 */
 
 /* ---- Sending ------------------------------------------------------------------------------------ */
 
@@ -63,7 +58,7 @@ static void add_headers(struct esp_exchange *exchange, struct MHD_Response *resp
 {
     char number[24];
     MHD_add_response_header(response, "Content-Type", exchange->content_type);
-    MHD_add_response_header(response, "X-Request-Id", exchange->request_id);
+    MHD_add_response_header(response, exchange->anthropic ? "Request-Id" : "X-Request-Id", exchange->request_id);
     if (exchange->stream) {
         MHD_add_response_header(response, "Cache-Control", "no-cache");
         MHD_add_response_header(response, "X-Accel-Buffering", "no");
@@ -85,7 +80,8 @@ static void add_headers(struct esp_exchange *exchange, struct MHD_Response *resp
     }
     if (exchange->origin[0] != '\0') {
         MHD_add_response_header(response, "Access-Control-Allow-Origin", exchange->origin);
-        MHD_add_response_header(response, "Access-Control-Expose-Headers", "x-request-id, retry-after, retry-after-ms");
+        MHD_add_response_header(response, "Access-Control-Expose-Headers",
+                                "x-request-id, request-id, retry-after, retry-after-ms");
         MHD_add_response_header(response, "Vary", "Origin");
         if (strcmp(exchange->method, "OPTIONS") == 0) {
             MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
@@ -248,16 +244,17 @@ static void read_head(struct esp_exchange *exchange, struct MHD_Connection *mhd,
 }
 
 /* Answers 413 while the body is still coming, where the library takes no answer: straight to the socket. What
- * the client still sends is read and dropped for a while, so that it gets to read the answer. */
+ * the client still sends is read and dropped for a while, so that it gets to read the answer. Under TLS the answer
+ * comes at the end of the body. */
 static void turn_away(struct esp_exchange *exchange, struct MHD_Connection *mhd)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-    exchange->status = 413;
     exchange->refused = true;
     exchange->turned_away = true;
     esp_buf_finish(&exchange->body);
-    if (info != NULL) {
-        esp_http_raw_answer(info->connect_fd, 413, "body_too_large", "the body is larger than the limit");
+    esp_exchange_fail(exchange, 413, NULL, "body_too_large", "the body is larger than the limit");
+    if (info != NULL && !exchange->server->tls) {
+        esp_http_raw_answer(info->connect_fd, exchange, 413, "body_too_large", "the body is larger than the limit");
         shutdown(info->connect_fd, SHUT_WR);
     }
     esp_watch_linger(exchange->server, exchange->conn);
@@ -277,6 +274,7 @@ static enum MHD_Result begin(struct esp_server *server, struct MHD_Connection *m
     exchange->conn = info->socket_context;
     snprintf(exchange->method, sizeof exchange->method, "%s", method);
     snprintf(exchange->path, sizeof exchange->path, "%s", url);
+    exchange->anthropic = strncmp(url, "/v1/messages", strlen("/v1/messages")) == 0;
     pthread_mutex_lock(&server->lock);
     server->n_exchanges++;
     pthread_mutex_unlock(&server->lock);
@@ -326,9 +324,10 @@ static enum MHD_Result take_body(struct esp_exchange *exchange, struct MHD_Conne
 /* The whole request is here: answer it, or hand it to the work threads and suspend the connection. */
 static enum MHD_Result start_work(struct esp_exchange *exchange, struct MHD_Connection *mhd)
 {
-    if (exchange->turned_away) {
+    if (exchange->turned_away && !exchange->server->tls) {
         return MHD_NO;
     }
+    exchange->close = exchange->close || exchange->turned_away;
     exchange->started = true;
     esp_watch_all_read(exchange->server, exchange->conn);
     enum esp_server_state state = esp_server_state_now(exchange->server);
@@ -379,8 +378,8 @@ static enum MHD_Result woken(struct esp_exchange *exchange, struct MHD_Connectio
     return ready ? send_answer(exchange, mhd) : MHD_YES;
 }
 
-static enum MHD_Result handle(void *ctx, struct MHD_Connection *mhd, const char *url, const char *method,
-                              const char *version, const char *data, size_t *n_bytes, void **slot)
+enum MHD_Result esp_http_handle(void *ctx, struct MHD_Connection *mhd, const char *url, const char *method,
+                                const char *version, const char *data, size_t *n_bytes, void **slot)
 {
     struct esp_exchange *exchange = *slot;
     if (exchange == NULL) {
@@ -392,7 +391,7 @@ static enum MHD_Result handle(void *ctx, struct MHD_Connection *mhd, const char 
     return exchange->started ? woken(exchange, mhd) : start_work(exchange, mhd);
 }
 
-static void completed(void *ctx, struct MHD_Connection *mhd, void **slot, enum MHD_RequestTerminationCode code)
+void esp_http_completed(void *ctx, struct MHD_Connection *mhd, void **slot, enum MHD_RequestTerminationCode code)
 {
     struct esp_server *server = ctx;
     struct esp_exchange *exchange = *slot;
@@ -414,7 +413,7 @@ static void completed(void *ctx, struct MHD_Connection *mhd, void **slot, enum M
     esp_exchange_unref(exchange);
 }
 
-static void connection(void *ctx, struct MHD_Connection *mhd, void **slot, enum MHD_ConnectionNotificationCode code)
+void esp_http_connection(void *ctx, struct MHD_Connection *mhd, void **slot, enum MHD_ConnectionNotificationCode code)
 {
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -443,59 +442,6 @@ static void *work(void *ctx)
 
 /* ---- Start and stop ----------------------------------------------------------------------------- */
 
-static esp_status resolve(const struct esp_options *options, struct sockaddr_storage *ret_address, struct esp_err *err)
-{
-    char port[8];
-    snprintf(port, sizeof port, "%u", options->port);
-    struct addrinfo hints = {
-        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-    struct addrinfo *found = NULL;
-    int rc = getaddrinfo(options->host, port, &hints, &found);
-    if (rc != 0 || found == NULL) {
-        return esp_fail(err, ESP_EINVAL, "--host %s: %s", options->host, gai_strerror(rc));
-    }
-    memcpy(ret_address, found->ai_addr, found->ai_addrlen);
-    freeaddrinfo(found);
-    return ESP_OK;
-}
-
-/* The library's own words about connections; they matter only to someone who looks for a fault. */
-static void library_log(void *ctx, const char *fmt, va_list args)
-{
-    char text[256];
-    vsnprintf(text, sizeof text, fmt, args);
-    text[strcspn(text, "\n")] = '\0';
-    esp_log(ESP_LOG_DEBUG, "http", "%s", text);
-}
-
-static esp_status start_daemon(struct esp_server *server, struct esp_err *err)
-{
-    struct sockaddr_storage address = {0};
-    esp_status status = resolve(server->options, &address, err);
-    if (status != ESP_OK) {
-        return status;
-    }
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
-        files.rlim_cur = files.rlim_max < 65536 ? files.rlim_max : 65536;
-        setrlimit(RLIMIT_NOFILE, &files);
-    }
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | MHD_USE_ITC |
-                     (address.ss_family == AF_INET6 ? MHD_USE_IPv6 : 0u);
-    server->daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, handle, server, MHD_OPTION_EXTERNAL_LOGGER, library_log, NULL, MHD_OPTION_SOCK_ADDR,
-        &address, MHD_OPTION_NOTIFY_COMPLETED, completed, server, MHD_OPTION_NOTIFY_CONNECTION, connection, server,
-        MHD_OPTION_THREAD_POOL_SIZE, ESP_HTTP_IO_THREADS, MHD_OPTION_CONNECTION_LIMIT, ESP_HTTP_CONNECTIONS_MAX,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, IO_TIMEOUT_S,
-        MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024u, MHD_OPTION_END);
-    if (server->daemon == NULL) {
-        return esp_fail(err, ESP_EIO, "cannot listen on %s port %u", server->options->host, server->options->port);
-    }
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_BIND_PORT);
-    server->port = info == NULL ? (int)server->options->port : info->port;
-    return ESP_OK;
-}
-
 esp_status esp_server_start(struct esp_server *server, const struct esp_options *options, struct esp_err *err)
 {
     *server = (struct esp_server){.options = options, .watch_epoll = -1, .watch_wake = -1};
@@ -510,7 +456,7 @@ esp_status esp_server_start(struct esp_server *server, const struct esp_options 
     }
     pthread_mutex_init(&server->lock, NULL);
     pthread_mutex_init(&server->conns_lock, NULL);
-    esp_status status = options->api_key_file == NULL ? ESP_OK : esp_route_keys(server, options->api_key_file, err);
+    esp_status status = options->api_key_file == NULL ? ESP_OK : esp_keys_load(server, err);
     if (status == ESP_OK) {
         status = esp_queue_init(&server->work, sizeof(struct esp_exchange *), WORK_CAP);
     }
@@ -523,7 +469,7 @@ esp_status esp_server_start(struct esp_server *server, const struct esp_options 
         }
         server->n_workers++;
     }
-    return status == ESP_OK ? start_daemon(server, err) : status;
+    return status == ESP_OK ? esp_listen_start(server, err) : status;
 }
 
 esp_status esp_server_attach(struct esp_server *server, esp_engine *engine, struct esp_chat *chat, struct esp_err *err)
@@ -588,9 +534,8 @@ void esp_server_stop(struct esp_server *server, int stop_fd, int64_t drain_ns)
     }
     esp_watch_stop(server);
     esp_queue_finish(&server->work);
-    for (uint32_t idx = 0; idx < server->n_keys; idx++) {
-        esp_free(server->keys[idx]);
-    }
+    esp_listen_stop(server);
+    esp_keys_destroy(server->keys);
     pthread_mutex_destroy(&server->conns_lock);
     pthread_mutex_destroy(&server->lock);
 }

@@ -37,26 +37,27 @@
 #define ESP_HTTP_LINGER_NS 2000000000ll                    /* longest pause in them */
 #define ESP_HTTP_PING_NS 10000000000ll                     /* a silent stream gets a comment this often */
 #define ESP_HTTP_DRAIN_NS 10000000000ll                    /* running requests may finish this long after SIGTERM */
-#define ESP_HTTP_KEYS_MAX 1024u
 
 enum esp_server_state { ESP_SERVER_LOADING, ESP_SERVER_OK, ESP_SERVER_DRAINING };
 
 struct esp_exchange;
 struct esp_conn;
+struct esp_keys;
 
 struct esp_server {
     const struct esp_options *options;
     char model_name[128];
     int64_t created_s;
-    char *keys[ESP_HTTP_KEYS_MAX];
-    uint32_t n_keys;
     struct MHD_Daemon *daemon;
     int port;
+    bool tls, owns_path;  /* owns_path: the host is a Unix socket that is there */
+    char start_note[160]; /* what the HTTP library said before it could start */
     struct esp_clock clock;
 
     pthread_mutex_t lock; /* of the fields in this block */
     enum esp_server_state state;
-    esp_engine *engine; /* set once, with state OK */
+    struct esp_keys *keys; /* NULL: everyone may ask */
+    esp_engine *engine;    /* set once, with state OK */
     struct esp_chat *chat;
     uint64_t bodies_bytes;
     uint32_t n_exchanges;
@@ -99,8 +100,27 @@ void esp_watch_end(struct esp_server *server, struct esp_conn *conn);
 bool esp_watch_hung_up(struct esp_server *server, const struct esp_exchange *exchange);
 /* Cancels every generation; their answers end with an error. */
 void esp_watch_cancel_all(struct esp_server *server);
-/* Writes a whole answer straight to a socket whose request is still being read; the connection must close. */
-void esp_http_raw_answer(int fd, int status, const char *code, const char *message);
+/* Writes an error straight to a socket (not under TLS) whose request is still being read; the connection must
+ * close. exchange NULL: the head was not read yet. */
+void esp_http_raw_answer(int fd, const struct esp_exchange *exchange, int status, const char *code,
+                         const char *message);
+
+/* ---- Listening: frontend/listen.c, keys: frontend/keys.c ------------------------------------------ */
+
+esp_status esp_listen_start(struct esp_server *server, struct esp_err *err);
+void esp_listen_stop(struct esp_server *server);
+/* "http://127.0.0.1:8080", "https://…", "unix:/path" */
+void esp_listen_url(const struct esp_server *server, char *out, size_t room);
+/* The HTTP library's callbacks, in http.c. */
+enum MHD_Result esp_http_handle(void *ctx, struct MHD_Connection *mhd, const char *url, const char *method,
+                                const char *version, const char *data, size_t *n_bytes, void **slot);
+void esp_http_completed(void *ctx, struct MHD_Connection *mhd, void **slot, enum MHD_RequestTerminationCode code);
+void esp_http_connection(void *ctx, struct MHD_Connection *mhd, void **slot, enum MHD_ConnectionNotificationCode code);
+
+/* Reads --api-key-file, at the start and again on SIGHUP; on failure the keys stay as they are. */
+esp_status esp_keys_load(struct esp_server *server, struct esp_err *err);
+void esp_keys_destroy(struct esp_keys *keys); /* NULL is fine */
+bool esp_keys_allow(struct esp_server *server, const char *given); /* given may be NULL */
 
 /* ---- Exchanges: frontend/exchange.c ------------------------------------------------------------- */
 
@@ -127,6 +147,7 @@ struct esp_exchange {
     struct esp_buf body;
     uint64_t reserved_bytes, read_bytes;
     const char *key; /* during routing */
+    bool anthropic;  /* headers and errors are in the shape of the Messages API */
     bool started, handed, refused, malformed, turned_away; /* handed: a work thread has or had it */
     int64_t begin_ns;
     /* The head of the answer: set before ready. */
@@ -147,13 +168,14 @@ bool esp_exchange_send(struct esp_exchange *exchange, const char *data, size_t n
 void esp_exchange_end(struct esp_exchange *exchange); /* of a stream */
 /* The client hung up: cancels what runs for it. Only matters to generations. */
 void esp_exchange_hang_up(struct esp_exchange *exchange);
-/* Everything before ready: an error in OpenAI's shape. param and code may be NULL. */
+/* Everything before ready: an error in the shape of the API. param and code may be NULL. */
 void esp_exchange_fail(struct esp_exchange *exchange, int status, const char *param, const char *code, const char *fmt,
                        ...) __attribute__((format(printf, 5, 6)));
 /* Status and code from a library's error; fallback_param when it names no place. */
 void esp_exchange_fail_err(struct esp_exchange *exchange, const struct esp_err *err, const char *fallback_param);
-/* Appends {"error":{…}}. */
-void esp_error_json(struct esp_buf *buf, int status, const char *param, const char *code, const char *message);
+/* Appends {"error":{…}} in the shape of the exchange's API; exchange NULL: OpenAI's. */
+void esp_error_json(struct esp_buf *buf, const struct esp_exchange *exchange, int status, const char *param,
+                    const char *code, const char *message);
 /* Parses the body into a JSON object, or fails the exchange and returns NULL. Owned. */
 json_t *esp_exchange_json(struct esp_exchange *exchange);
 /* Engine and templates; they live as long as the server. Only after the route's check. */
@@ -171,7 +193,6 @@ struct esp_route {
 };
 /* Finds the route, or fails the exchange with 404, 405 or 401, or answers OPTIONS. */
 void esp_route_find(struct esp_exchange *exchange);
-esp_status esp_route_keys(struct esp_server *server, const char *path, struct esp_err *err);
 bool esp_route_origin_allowed(const struct esp_server *server, const char *origin);
 
 void esp_api_health(struct esp_exchange *exchange);

@@ -166,12 +166,13 @@ void esp_watch_cancel_all(struct esp_server *server)
     }
 }
 
-void esp_http_raw_answer(int fd, int status, const char *code, const char *message)
+void esp_http_raw_answer(int fd, const struct esp_exchange *exchange, int status, const char *code,
+                         const char *message)
 {
     struct esp_buf body, answer;
     esp_buf_init(&body, ESP_TAG_HTTP, 4096);
     esp_buf_init(&answer, ESP_TAG_HTTP, 8192);
-    esp_error_json(&body, status, NULL, code, message);
+    esp_error_json(&body, exchange, status, NULL, code, message);
     esp_buf_printf(
         &answer, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
         status, status == 413 ? "Content Too Large" : "Request Timeout", body.n);
@@ -245,8 +246,8 @@ static void tick(struct esp_server *server)
     for (struct esp_conn *conn = server->conns; conn != NULL; conn = conn->next) {
         if (too_slow(conn, now_ns)) {
             conn->cut = true;
-            if (conn->phase != PHASE_LINGER) {
-                esp_http_raw_answer(conn->fd, 408, "timeout", "the request took too long to arrive");
+            if (conn->phase != PHASE_LINGER && !server->tls) {
+                esp_http_raw_answer(conn->fd, conn->exchange, 408, "timeout", "the request took too long to arrive");
             }
             shutdown(conn->fd, SHUT_RDWR);
         } else if (conn->phase == PHASE_BUSY && conn->exchange != NULL) {

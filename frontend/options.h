@@ -26,7 +26,7 @@ struct esp_options {
     uint64_t kv_bytes;
     bool cache_off;
     /* server */
-    const char *host, *alias, *api_key_file, *cors_origin, *chat_template, *log_level;
+    const char *host, *alias, *api_key_file, *tls_cert, *tls_key, *cors_origin, *chat_template, *log_level;
     uint32_t port;
     uint64_t max_body_bytes;
     bool log_json, strict_fields, strict_model;

@@ -36,13 +36,17 @@ const struct esp_option esp_option_rows[] = {
      .help = "compute every prompt from its beginning (for comparisons)"},
     /* server */
     {"host", 0, ESP_OPTION_TEXT, ESP_VERB_SERVE, AT(host), "127.0.0.1", .value = "ADDRESS",
-     .help = "address to listen on"},
+     .help = "address to listen on, or the path of a Unix socket"},
     {"port", 0, ESP_OPTION_U32, ESP_VERB_SERVE, AT(port), "8080", 0, 65535, .value = "N",
      .help = "port to listen on; 0 = any free one"},
     {"alias", 0, ESP_OPTION_TEXT, ESP_VERB_SERVE, AT(alias), .value = "NAME",
      .help = "the model's name in answers; default: the name of its file"},
     {"api-key-file", 0, ESP_OPTION_TEXT, ESP_VERB_SERVE, AT(api_key_file), .value = "FILE",
-     .help = "accepted API keys, one a line; default: none needed"},
+     .help = "accepted API keys, one a line, read again on SIGHUP; default: none needed"},
+    {"tls-cert", 0, ESP_OPTION_TEXT, ESP_VERB_SERVE, AT(tls_cert), .value = "FILE",
+     .help = "certificate chain (PEM): listen with TLS"},
+    {"tls-key", 0, ESP_OPTION_TEXT, ESP_VERB_SERVE, AT(tls_key), .value = "FILE",
+     .help = "private key of the certificate (PEM)"},
     {"cors-origin", 0, ESP_OPTION_TEXT, ESP_VERB_SERVE, AT(cors_origin), .value = "ORIGIN",
      .help = "origin that web pages may call from, or *"},
     {"max-queue", 0, ESP_OPTION_U32, ESP_VERB_SERVE, AT(max_queue), "auto", 1, 1048576, .value = "N",
@@ -127,7 +131,7 @@ const struct esp_verb_row esp_verb_rows[] = {
 };
 const size_t esp_verb_n_rows = sizeof esp_verb_rows / sizeof esp_verb_rows[0];
 
-const char *const esp_option_later_names[] = {"tls-cert", "tls-key",   "cache-dir", "cache-bytes", "lenient-schema",
+const char *const esp_option_later_names[] = {"cache-dir", "cache-bytes", "lenient-schema",
                                               "trace",    "synthetic", "url",       "format",      "input",
                                               NULL};
 const char *const esp_verb_later_names[] = {"batch", "tree", "pull", "doctor", NULL};

@@ -1,12 +1,11 @@
-/* The table of routes, API keys, and which web pages may call.
+/* The table of routes, and which web pages may call.
  *
- * /health and OPTIONS need no key. Keys are compared in a time that depends on the given key's length only.
+ * /health and OPTIONS need no key.
  * Thread: the I/O threads, read-only after start.
  */
 #include <string.h>
 
 #include "frontend/http.h"
-#include "runtime/base/file.h"
 
 static const struct esp_route routes[] = {
     {"POST", "/v1/chat/completions", esp_api_chat, ESP_ROUTE_ENGINE},
@@ -31,54 +30,6 @@ static bool path_matches(const struct esp_route *route, const char *path)
         return strncmp(route->path, path, n) == 0 && path[n] != '\0';
     }
     return strcmp(route->path, path) == 0;
-}
-
-static bool keys_equal(const char *given, const char *key)
-{
-    size_t n_given = strlen(given), n_key = strlen(key);
-    unsigned diff = n_given != n_key;
-    for (size_t idx = 0; idx < n_given; idx++) {
-        diff |= (unsigned char)given[idx] ^ (unsigned char)key[idx % n_key];
-    }
-    return diff == 0;
-}
-
-static bool key_known(const struct esp_server *server, const char *given)
-{
-    bool known = false;
-    for (uint32_t idx = 0; given != NULL && idx < server->n_keys; idx++) {
-        known |= keys_equal(given, server->keys[idx]);
-    }
-    return known;
-}
-
-esp_status esp_route_keys(struct esp_server *server, const char *path, struct esp_err *err)
-{
-    struct esp_buf text;
-    esp_buf_init(&text, ESP_TAG_HTTP, 1u << 20);
-    esp_status status = esp_file_read(path, &text, err);
-    const char *at = status == ESP_OK && text.n > 0 ? text.data : "";
-    while (*at != '\0' && status == ESP_OK) {
-        size_t n = strcspn(at, "\r\n");
-        size_t n_key = n;
-        while (n_key > 0 && (at[n_key - 1] == ' ' || at[n_key - 1] == '\t')) {
-            n_key--;
-        }
-        if (n_key > 0 && at[0] != '#') {
-            char *key = server->n_keys < ESP_HTTP_KEYS_MAX ? esp_strndup(ESP_TAG_HTTP, at, n_key) : NULL;
-            if (key == NULL) {
-                status = esp_fail(err, ESP_ELIMIT, "%s: more than %u keys", path, ESP_HTTP_KEYS_MAX);
-                break;
-            }
-            server->keys[server->n_keys++] = key;
-        }
-        at += n + (at[n] != '\0');
-    }
-    esp_buf_finish(&text);
-    if (status == ESP_OK && server->n_keys == 0) {
-        status = esp_fail(err, ESP_EINVAL, "%s: no API key in this file", path);
-    }
-    return status;
 }
 
 bool esp_route_origin_allowed(const struct esp_server *server, const char *origin)
@@ -106,7 +57,7 @@ void esp_route_find(struct esp_exchange *exchange)
         return;
     }
     bool open = found != NULL && (found->flags & ESP_ROUTE_OPEN) != 0;
-    if (exchange->server->n_keys > 0 && !open && !key_known(exchange->server, exchange->key)) {
+    if (!open && !esp_keys_allow(exchange->server, exchange->key)) {
         esp_exchange_fail(exchange, 401, NULL, "invalid_api_key", "the API key is missing or not accepted");
         return;
     }

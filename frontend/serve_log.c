@@ -79,13 +79,15 @@ void esp_serve_log(struct esp_exchange *exchange, const char *finish)
     printable(exchange->path, path, sizeof path);
     enum esp_log_level level = is_routine(exchange) ? ESP_LOG_DEBUG : ESP_LOG_INFO;
     if (!generated) {
-        esp_log(level, "http", "%s %s %d %.1fms", exchange->method, path, status, (double)total_ns / 1e6);
+        esp_log(level, "http", "%s %s %d %.1fms id=%s", exchange->method, path, status, (double)total_ns / 1e6,
+                exchange->request_id);
         return;
     }
     if (figures.ttft_ns >= 0) {
         snprintf(ttft, sizeof ttft, " ttft=%.1fms", (double)figures.ttft_ns / 1e6);
     }
-    esp_log(level, "http", "%s %s %d %.1fms prompt=%llu cached=%llu tokens=%llu%s finish=%s", exchange->method, path,
-            status, (double)total_ns / 1e6, (unsigned long long)figures.n_prompt, (unsigned long long)figures.n_cached,
-            (unsigned long long)figures.n_tokens, ttft, figures.finish);
+    esp_log(level, "http", "%s %s %d %.1fms prompt=%llu cached=%llu tokens=%llu%s finish=%s id=%s", exchange->method,
+            path, status, (double)total_ns / 1e6, (unsigned long long)figures.n_prompt,
+            (unsigned long long)figures.n_cached, (unsigned long long)figures.n_tokens, ttft, figures.finish,
+            exchange->request_id);
 }

@@ -1,8 +1,8 @@
 /* espalier serve: listens at once, loads the model meanwhile, answers until a signal, then drains.
  *
- * SIGTERM and SIGINT are read from a descriptor by the main thread; every other thread has them blocked. The
- * first one drains (bounded), a second one cancels what still runs. Exit 0 after a signal, 1 when the model
- * cannot be loaded or the address cannot be used.
+ * SIGTERM, SIGINT and, with a key file, SIGHUP are read from a descriptor by the main thread; every other thread has
+ * them blocked. The first one that stops drains (bounded), a second one cancels what still runs. Exit 0 after a
+ * signal, 1 when the model cannot be loaded or the address cannot be used.
  */
 #include <poll.h>
 #include <signal.h>
@@ -74,35 +74,50 @@ static void print_plan(const esp_engine *engine)
             (double)info.plan_other_bytes / mib, (unsigned long long)total);
 }
 
-/* Waits for the loader (true) or a signal (false). */
-static bool wait_loaded(const struct loader *loader, int signal_fd)
+/* Reads a signal. True: to stop. SIGHUP reads the keys again. */
+static bool take_signal(struct esp_server *server, int signal_fd)
 {
-    struct pollfd fds[2] = {{.fd = loader->done_fd, .events = POLLIN}, {.fd = signal_fd, .events = POLLIN}};
-    while (fds[0].revents == 0 && fds[1].revents == 0) {
-        poll(fds, 2, -1);
+    struct signalfd_siginfo info = {0};
+    struct esp_err err = {0};
+    ssize_t n = read(signal_fd, &info, sizeof info);
+    if (n != (ssize_t)sizeof info || info.ssi_signo != SIGHUP) {
+        return true; /* called when one is there; a failed read only ends sooner */
     }
-    return fds[0].revents != 0;
+    if (esp_keys_load(server, &err) == ESP_OK) {
+        esp_log(ESP_LOG_INFO, "http", "read the API keys again");
+    } else {
+        esp_log(ESP_LOG_ERROR, "http", "the API keys stay as they were: %s", err.message);
+    }
+    return false;
 }
 
-static void take_signal(int signal_fd)
+/* Waits for done_fd (true) or a signal to stop (false). done_fd negative: for the signal alone. */
+static bool wait_for(struct esp_server *server, int done_fd, int signal_fd)
 {
-    struct signalfd_siginfo info;
-    ssize_t n = read(signal_fd, &info, sizeof info);
-    (void)n; /* called when one is there; an early return only ends sooner */
+    for (;;) {
+        struct pollfd fds[2] = {{.fd = done_fd, .events = POLLIN}, {.fd = signal_fd, .events = POLLIN}};
+        poll(fds, 2, -1);
+        if (fds[0].revents != 0) {
+            return true;
+        }
+        if (fds[1].revents != 0 && take_signal(server, signal_fd)) {
+            return false;
+        }
+    }
 }
 
 /* The listener is up: load, serve, drain. */
 static int serve(struct esp_server *server, struct loader *loader, int signal_fd)
 {
     struct esp_err err = {0};
-    bool v6 = strchr(server->options->host, ':') != NULL;
-    fprintf(stderr, "listening on http://%s%s%s:%d\n", v6 ? "[" : "", server->options->host, v6 ? "]" : "",
-            server->port);
+    char url[320];
+    esp_listen_url(server, url, sizeof url);
+    fprintf(stderr, "listening on %s\n", url);
     if (pthread_create(&loader->thread, NULL, load, loader) != 0) {
         fprintf(stderr, "espalier: cannot start the loader\n");
         return ESP_EXIT_FAILED;
     }
-    bool loaded = wait_loaded(loader, signal_fd);
+    bool loaded = wait_for(server, loader->done_fd, signal_fd);
     pthread_join(loader->thread, NULL);
     if (!loaded) {
         return ESP_EXIT_DONE; /* told to stop before there was anything to serve */
@@ -118,7 +133,7 @@ static int serve(struct esp_server *server, struct loader *loader, int signal_fd
         return ESP_EXIT_FAILED;
     }
     fprintf(stderr, "ready: %s\n", server->model_name);
-    take_signal(signal_fd);
+    wait_for(server, -1, signal_fd);
     esp_log(ESP_LOG_INFO, "http", "stopping: running requests may finish");
     return ESP_EXIT_DONE;
 }
@@ -129,6 +144,9 @@ int esp_verb_serve(const struct esp_options *options)
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
+    if (options->api_key_file != NULL) {
+        sigaddset(&signals, SIGHUP);
+    }
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     struct loader loader = {.options = options, .done_fd = eventfd(0, EFD_CLOEXEC)};
     int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
@@ -146,6 +164,8 @@ int esp_verb_serve(const struct esp_options *options)
         } else {
             status = serve(&server, &loader, signal_fd);
         }
+        sigdelset(&signals, SIGHUP); /* stopping is cut short by the others only */
+        signalfd(signal_fd, &signals, SFD_CLOEXEC);
         esp_server_stop(&server, signal_fd, status == ESP_EXIT_DONE ? ESP_HTTP_DRAIN_NS : 0);
         if (status == ESP_EXIT_DONE) {
             esp_log(ESP_LOG_INFO, "memory", "peak %llu bytes", (unsigned long long)esp_peak_bytes());

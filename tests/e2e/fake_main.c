@@ -23,6 +23,9 @@ int main(int argc, char **argv)
         const char *name = argv[arg], *value = argv[arg + 1];
         options.alias = strcmp(name, "alias") == 0 ? value : options.alias;
         options.api_key_file = strcmp(name, "api-key-file") == 0 ? value : options.api_key_file;
+        options.tls_cert = strcmp(name, "tls-cert") == 0 ? value : options.tls_cert;
+        options.tls_key = strcmp(name, "tls-key") == 0 ? value : options.tls_key;
+        options.host = strcmp(name, "host") == 0 ? value : options.host;
         options.cors_origin = strcmp(name, "cors-origin") == 0 ? value : options.cors_origin;
         options.chat_template = strcmp(name, "chat-template") == 0 ? value : options.chat_template;
         options.max_body_bytes = strcmp(name, "max-body") == 0 ? strtoull(value, NULL, 10) : options.max_body_bytes;

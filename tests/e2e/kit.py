@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -59,8 +60,11 @@ class Server:
             args = [args[0], self.script_path, *args[1:]]
         self.log = open(os.path.join(self.dir.name, "log"), "w+b")
         self.process = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=self.log)
-        self.port = self.wait_for(rb"listening on http://[^\s]*:(\d+)", 20)
-        self.url = f"http://127.0.0.1:{self.port}"
+        line = self.wait_for(rb"listening on (?:http|unix)[^\s]*\n", 20).decode().split()[-1]
+        self.unix_path = line[5:] if line.startswith("unix:") else None
+        self.tls = ssl.create_default_context() if line.startswith("https:") else None
+        self.port = None if self.unix_path else int(line.rsplit(":", 1)[1])
+        self.url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     def wait_for(self, pattern, limit_s):
         deadline = time.time() + limit_s
@@ -122,8 +126,13 @@ class Server:
     # ---- requests ----
 
     def request(self, method, path, body=None, headers=None, timeout=60):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        if body is not None and not isinstance(body, (bytes, str)):
+        if self.tls:
+            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout, context=self.tls)
+        else:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        if self.unix_path:
+            connection.sock = self.connect()
+        if isinstance(body, (dict, list)):
             body = json.dumps(body)
         if isinstance(body, str):
             body = body.encode()
@@ -155,6 +164,11 @@ class Server:
             time.sleep(0.02)
 
     def connect(self):
+        if self.unix_path:
+            sock = socket.socket(socket.AF_UNIX)
+            sock.settimeout(30)
+            sock.connect(self.unix_path)
+            return sock
         return socket.create_connection(("127.0.0.1", self.port), timeout=30)
 
     def raw(self, data, timeout=30):

@@ -44,7 +44,7 @@ static void test_refusals(void)
         "serve -m x --kv-type q8_0",
         "serve -m x --device cuda:0",
         "serve -m x --device gpu",
-        "serve -m x --tls-cert c",
+        "serve -m x --tls-cert",
         "serve -m x --lenient-schema",
         "serve -m x --log-level loud",
         "serve -m x --raw",
