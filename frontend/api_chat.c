@@ -1,16 +1,14 @@
-/* POST /v1/chat/completions: messages to a prompt, and the shapes of its answers. */
+/* POST /v1/chat/completions: the shapes of its answers. */
 #include "frontend/generate.h"
 #include "frontend/http.h"
 #include "frontend/jsontext.h"
-
-#define LARGE_BYTES (1u << 20)
 
 static void write_entry(const struct esp_generation *gen, struct esp_buf *buf, uint32_t token, float logprob)
 {
     size_t n_bytes = 0;
     const char *bytes = esp_mark_bytes(gen, token, &n_bytes);
     esp_buf_str(buf, "{\"token\":");
-    esp_jsontext_quote(buf, bytes, n_bytes);
+    esp_mark_quote(gen, buf, token);
     esp_buf_printf(buf, ",\"id\":%u,\"logprob\":", token);
     esp_logprob_write(buf, logprob);
     esp_buf_str(buf, ",\"bytes\":[");
@@ -46,88 +44,135 @@ static void write_logprobs(const struct esp_choice *choice, struct esp_buf *buf)
     esp_buf_str(buf, "],\"refusal\":null}");
 }
 
-static void write_first(const struct esp_choice *choice, struct esp_buf *buf)
+static void write_first(struct esp_choice *choice, struct esp_buf *buf)
 {
+    esp_chunk_open(choice, buf);
     esp_buf_str(buf, "\"delta\":{\"role\":\"assistant\"},\"logprobs\":null");
+    esp_chunk_close(choice, buf);
 }
 
-static void write_piece(const struct esp_choice *choice, struct esp_buf *buf)
+static void write_call_begin(struct esp_choice *choice, const struct esp_part *part, struct esp_buf *buf)
 {
-    esp_buf_str(buf, "\"delta\":{\"content\":");
-    esp_jsontext_quote(buf, choice->text.data, choice->text.n);
-    esp_buf_char(buf, '}');
+    if (part->kind != ESP_PART_CALL) {
+        return;
+    }
+    esp_chunk_open(choice, buf);
+    esp_buf_printf(buf, "\"delta\":{\"tool_calls\":[{\"index\":%u,\"id\":", part->call_index);
+    esp_jsontext_quote_str(buf, part->id);
+    esp_buf_str(buf, ",\"type\":\"function\",\"function\":{\"name\":");
+    esp_jsontext_quote_str(buf, part->name);
+    esp_buf_str(buf, ",\"arguments\":\"\"}}]},\"logprobs\":null");
+    esp_chunk_close(choice, buf);
+}
+
+static void write_piece(struct esp_choice *choice, const struct esp_part *part, const char *text, size_t n_bytes,
+                        struct esp_buf *buf)
+{
+    esp_chunk_open(choice, buf);
+    if (part->kind == ESP_PART_CALL) {
+        esp_buf_printf(buf, "\"delta\":{\"tool_calls\":[{\"index\":%u,\"function\":{\"arguments\":",
+                       part->call_index);
+        esp_jsontext_quote(buf, text, n_bytes);
+        esp_buf_str(buf, "}}]}");
+    } else {
+        esp_buf_str(buf, part->kind == ESP_PART_TEXT ? "\"delta\":{\"content\":"
+                                                     : "\"delta\":{\"reasoning_content\":");
+        esp_jsontext_quote(buf, text, n_bytes);
+        esp_buf_char(buf, '}');
+    }
     write_logprobs(choice, buf);
+    esp_chunk_close(choice, buf);
 }
 
-static void write_last(const struct esp_choice *choice, struct esp_buf *buf)
+static void write_last(struct esp_choice *choice, struct esp_buf *buf)
 {
+    esp_chunk_open(choice, buf);
     esp_buf_str(buf, "\"delta\":{}");
     if (choice->n_settled > 0) {
         write_logprobs(choice, buf); /* of tokens without text */
     } else {
         esp_buf_str(buf, ",\"logprobs\":null");
     }
+    esp_chunk_close(choice, buf);
 }
 
-static void write_whole(const struct esp_choice *choice, struct esp_buf *buf)
+static void write_calls(const struct esp_turn *turn, struct esp_buf *buf)
 {
+    esp_buf_str(buf, ",\"tool_calls\":[");
+    for (uint32_t idx = 0; idx < turn->n_parts; idx++) {
+        const struct esp_part *part = turn->parts[idx];
+        if (part->kind == ESP_PART_CALL) {
+            esp_buf_str(buf, part->call_index > 0 ? ",{\"id\":" : "{\"id\":");
+            esp_jsontext_quote_str(buf, part->id);
+            esp_buf_str(buf, ",\"type\":\"function\",\"function\":{\"name\":");
+            esp_jsontext_quote_str(buf, part->name);
+            esp_buf_str(buf, ",\"arguments\":");
+            esp_jsontext_quote(buf, part->text.n == 0 ? "" : part->text.data, part->text.n);
+            esp_buf_str(buf, "}}");
+        }
+    }
+    esp_buf_char(buf, ']');
+}
+
+/* The text of all parts of a kind, quoted. */
+static void write_joined(const struct esp_turn *turn, enum esp_part_kind kind, struct esp_buf *buf)
+{
+    struct esp_buf text;
+    esp_buf_init(&text, ESP_TAG_HTTP, ESP_HTTP_ANSWER_BYTES_MAX);
+    esp_turn_join(turn, kind, &text);
+    esp_jsontext_quote(buf, text.n == 0 ? "" : text.data, text.n);
+    buf->failed = buf->failed || text.failed;
+    esp_buf_finish(&text);
+}
+
+static void write_message(struct esp_choice *choice, struct esp_buf *buf)
+{
+    const struct esp_turn *turn = &choice->turn;
+    bool has[3] = {false, false, false};
+    for (uint32_t idx = 0; idx < turn->n_parts; idx++) {
+        has[turn->parts[idx]->kind] = true;
+    }
     esp_buf_str(buf, "\"message\":{\"role\":\"assistant\",\"content\":");
-    esp_jsontext_quote(buf, choice->text.n == 0 ? "" : choice->text.data, choice->text.n);
-    esp_buf_str(buf, ",\"refusal\":null}");
+    if (has[ESP_PART_CALL] && !has[ESP_PART_TEXT]) {
+        esp_buf_str(buf, "null");
+    } else {
+        write_joined(turn, ESP_PART_TEXT, buf);
+    }
+    if (has[ESP_PART_REASONING]) {
+        esp_buf_str(buf, ",\"reasoning_content\":");
+        write_joined(turn, ESP_PART_REASONING, buf);
+    }
+    esp_buf_str(buf, ",\"refusal\":null");
+    if (has[ESP_PART_CALL]) {
+        write_calls(turn, buf);
+    }
+    esp_buf_char(buf, '}');
     write_logprobs(choice, buf);
+}
+
+static void write_whole(struct esp_generation *gen, struct esp_buf *buf)
+{
+    esp_chunk_whole(gen, buf, write_message);
 }
 
 static const struct esp_gen_api api_chat = {
     .id_prefix = "chatcmpl-",
-    .whole_object = "chat.completion",
-    .chunk_object = "chat.completion.chunk",
     .prompt_param = "messages",
+    .object = "chat.completion",
+    .chunk_object = "chat.completion.chunk",
     .first = write_first,
-    .piece = write_piece,
+    .part_begin = write_call_begin,
+    .part_piece = write_piece,
     .last = write_last,
+    .end = esp_chunk_end,
     .whole = write_whole,
 };
-
-/* What is too large even to be rendered or tokenized is, to the client, a prompt that is too long. */
-static void refuse_prompt(struct esp_exchange *exchange, size_t n_bytes, const struct esp_err *err)
-{
-    struct esp_engine_info info;
-    esp_engine_get_info(esp_exchange_engine(exchange), &info);
-    if (err->code == ESP_ELIMIT && n_bytes > LARGE_BYTES) {
-        esp_exchange_fail(exchange, 400, "messages", "context_length_exceeded",
-                          "the request has %zu bytes, and the context is %u tokens; %s", n_bytes, info.n_ctx,
-                          err->message);
-    } else {
-        esp_exchange_fail_err(exchange, err, "messages");
-    }
-}
 
 void esp_api_chat(struct esp_exchange *exchange)
 {
     json_t *request = esp_exchange_json(exchange);
-    if (request == NULL) {
-        return;
-    }
-    struct esp_generation *gen = esp_generation_create(exchange, &api_chat, request, ESP_API_CHAT);
-    if (gen != NULL) {
-        struct esp_err err = {0};
-        struct esp_prompt prompt;
-        esp_prompt_init(&prompt);
-        esp_status status = esp_chat_prompt(esp_exchange_chat(exchange), request, &prompt, &err);
-        if (status == ESP_OK) {
-            status = esp_generation_prompt(gen, (const uint32_t *)(const void *)prompt.ids.data,
-                                           esp_prompt_n_tokens(&prompt), &err);
-        }
-        esp_prompt_finish(&prompt);
+    if (request != NULL) {
+        esp_chat_run(exchange, &api_chat, NULL, request, exchange->body.data, exchange->body.n);
         json_decref(request);
-        request = NULL;
-        size_t n_bytes = exchange->body.n;
-        esp_buf_finish(&exchange->body); /* not needed while it waits */
-        if (status != ESP_OK) {
-            refuse_prompt(exchange, n_bytes, &err);
-        } else {
-            esp_generation_start(gen);
-        }
     }
-    json_decref(request);
 }

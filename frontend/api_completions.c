@@ -6,13 +6,6 @@
 #include "frontend/jsontext.h"
 #include "runtime/base/json.h"
 
-static void write_token_text(const struct esp_generation *gen, struct esp_buf *buf, uint32_t token)
-{
-    size_t n_bytes = 0;
-    const char *bytes = esp_mark_bytes(gen, token, &n_bytes);
-    esp_jsontext_quote(buf, bytes, n_bytes);
-}
-
 /* Do two tokens print alike (parts of characters, mostly)? A JSON object can name a text once. */
 static bool same_text(const struct esp_generation *gen, uint32_t one, uint32_t other)
 {
@@ -20,7 +13,7 @@ static bool same_text(const struct esp_generation *gen, uint32_t one, uint32_t o
     bool same = one == other;
     for (int idx = 0; idx < 2 && !same; idx++) {
         esp_buf_init(&texts[idx], ESP_TAG_HTTP, 1u << 20);
-        write_token_text(gen, &texts[idx], idx == 0 ? one : other);
+        esp_mark_quote(gen, &texts[idx], idx == 0 ? one : other);
     }
     if (!same) {
         same = texts[0].n == texts[1].n && memcmp(texts[0].data, texts[1].data, texts[0].n) == 0;
@@ -48,13 +41,13 @@ static void write_tops(const struct esp_choice *choice, const struct esp_mark *m
         }
         has_chosen = has_chosen || same_text(gen, top->token, mark->token);
         esp_buf_add(buf, ",", idx > 0);
-        write_token_text(gen, buf, top->token);
+        esp_mark_quote(gen, buf, top->token);
         esp_buf_char(buf, ':');
         esp_logprob_write(buf, top->logprob);
     }
     if (!has_chosen) {
         esp_buf_add(buf, ",", mark->n_top > 0);
-        write_token_text(gen, buf, mark->token);
+        esp_mark_quote(gen, buf, mark->token);
         esp_buf_char(buf, ':');
         esp_logprob_write(buf, mark->logprob);
     }
@@ -77,7 +70,7 @@ static void write_logprobs(const struct esp_choice *choice, struct esp_buf *buf)
         for (size_t idx = 0; idx < choice->n_settled; idx++) {
             esp_buf_add(buf, ",", idx > 0);
             switch (part) {
-            case 0: write_token_text(gen, buf, marks[idx].token); break;
+            case 0: esp_mark_quote(gen, buf, marks[idx].token); break;
             case 1: esp_buf_printf(buf, "%u", marks[idx].token); break;
             case 2: esp_logprob_write(buf, marks[idx].logprob); break;
             case 3: esp_buf_printf(buf, "%u", marks[idx].at_chars); break;
@@ -88,31 +81,50 @@ static void write_logprobs(const struct esp_choice *choice, struct esp_buf *buf)
     esp_buf_str(buf, "]}");
 }
 
-static void write_text(const struct esp_choice *choice, struct esp_buf *buf)
+static void write_piece(struct esp_choice *choice, const struct esp_part *part, const char *text, size_t n_bytes,
+                        struct esp_buf *buf)
 {
+    esp_chunk_open(choice, buf);
     esp_buf_str(buf, "\"text\":");
-    esp_jsontext_quote(buf, choice->text.n == 0 ? "" : choice->text.data, choice->text.n);
+    esp_jsontext_quote(buf, text, n_bytes);
     write_logprobs(choice, buf);
+    esp_chunk_close(choice, buf);
 }
 
-static void write_last(const struct esp_choice *choice, struct esp_buf *buf)
+static void write_last(struct esp_choice *choice, struct esp_buf *buf)
 {
+    esp_chunk_open(choice, buf);
     esp_buf_str(buf, "\"text\":\"\"");
     if (choice->n_settled > 0) {
         write_logprobs(choice, buf);
     } else {
         esp_buf_str(buf, ",\"logprobs\":null");
     }
+    esp_chunk_close(choice, buf);
+}
+
+static void write_text(struct esp_choice *choice, struct esp_buf *buf)
+{
+    const struct esp_part *part = choice->turn.n_parts > 0 ? choice->turn.parts[0] : NULL;
+    esp_buf_str(buf, "\"text\":");
+    esp_jsontext_quote(buf, part == NULL ? "" : part->text.data, part == NULL ? 0 : part->text.n);
+    write_logprobs(choice, buf);
+}
+
+static void write_whole(struct esp_generation *gen, struct esp_buf *buf)
+{
+    esp_chunk_whole(gen, buf, write_text);
 }
 
 static const struct esp_gen_api api_completions = {
     .id_prefix = "cmpl-",
-    .whole_object = "text_completion",
-    .chunk_object = "text_completion",
     .prompt_param = "prompt",
-    .piece = write_text,
+    .object = "text_completion",
+    .chunk_object = "text_completion",
+    .part_piece = write_piece,
     .last = write_last,
-    .whole = write_text,
+    .end = esp_chunk_end,
+    .whole = write_whole,
 };
 
 /* ---- Prompts ------------------------------------------------------------------------------------ */
@@ -228,7 +240,8 @@ void esp_api_completions(struct esp_exchange *exchange)
     }
     struct esp_err err = {0};
     struct esp_generation *gen =
-        esp_generation_create(exchange, &api_completions, request, ESP_API_COMPLETIONS);
+        esp_generation_create(exchange, &api_completions, NULL, ESP_API_COMPLETIONS, request, exchange->body.data,
+                              exchange->body.n);
     esp_status status = ESP_OK;
     if (gen != NULL) {
         status = add_prompts(gen, esp_exchange_chat(exchange), json_object_get(request, "prompt"), &err);

@@ -1,37 +1,14 @@
-/* Choices: tokens to text, text to chunks or to the whole answer, usage and warnings.
+/* Choices: tokens to text, text to parts, each step to the API of the request.
  *
- * Chunks of one choice: an optional first one, pieces with text (never empty), and a last one with the finish
- * reason. With logprobs each piece carries the marks of the tokens that begin in it or before. Everything here
- * runs under the generation's lock.
+ * With logprobs, what is written for a piece carries the marks of the tokens that begin in it or before.
+ * Everything here runs under the generation's lock.
  */
-#include <math.h>
 #include <string.h>
 
 #include "frontend/generate.h"
 #include "frontend/http.h"
-#include "frontend/jsontext.h"
 
-#define CHUNK_BYTES_MAX (4u * 1024u * 1024u)
-
-const char *esp_mark_bytes(const struct esp_generation *gen, uint32_t token, size_t *ret_n_bytes)
-{
-    *ret_n_bytes = 0;
-    const char *bytes = esp_token_bytes(gen->vocab, token, false, ret_n_bytes);
-    if (bytes == NULL || *ret_n_bytes == 0) {
-        bytes = esp_token_bytes(gen->vocab, token, true, ret_n_bytes);
-    }
-    return bytes == NULL ? "" : bytes;
-}
-
-/* Nine digits tell any two floats apart. What can never be drawn is -9999, because JSON has no infinity. */
-void esp_logprob_write(struct esp_buf *buf, float logprob)
-{
-    if (!isfinite(logprob) || logprob < -9999.0f) {
-        esp_buf_str(buf, "-9999.0");
-    } else {
-        esp_buf_printf(buf, "%.9g", (double)logprob);
-    }
-}
+#define EVENT_BYTES_MAX (4u * 1024u * 1024u)
 
 /* ---- Marks -------------------------------------------------------------------------------------- */
 
@@ -81,61 +58,124 @@ static void settle(struct esp_choice *choice, bool all)
     }
 }
 
-/* ---- Chunks ------------------------------------------------------------------------------------- */
+/* ---- Events of a stream ------------------------------------------------------------------------- */
 
-static void open_chunk(struct esp_generation *gen, struct esp_buf *buf)
+static void send_events(struct esp_generation *gen, struct esp_buf *buf)
 {
-    esp_buf_printf(buf, "data: {\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", gen->id,
-                   gen->api->chunk_object, (long long)gen->created_s);
-    esp_jsontext_quote_str(buf, gen->exchange->server->model_name);
-    if (!gen->chunk_sent && gen->params.warnings.n > 0) {
-        esp_buf_printf(buf, ",\"warnings\":[%s]", gen->params.warnings.data);
-    }
-    gen->chunk_sent = true;
-}
-
-static void send_chunk(struct esp_choice *choice, void (*inside)(const struct esp_choice *, struct esp_buf *),
-                       const char *finish)
-{
-    struct esp_generation *gen = choice->gen;
-    struct esp_buf buf;
-    esp_buf_init(&buf, ESP_TAG_HTTP, CHUNK_BYTES_MAX);
-    open_chunk(gen, &buf);
-    esp_buf_printf(&buf, ",\"choices\":[{\"index\":%u,", choice->index);
-    inside(choice, &buf);
-    if (finish == NULL) {
-        esp_buf_str(&buf, ",\"finish_reason\":null}]");
-    } else {
-        esp_buf_printf(&buf, ",\"finish_reason\":\"%s\"}]", finish);
-    }
-    esp_buf_str(&buf, gen->params.include_usage ? ",\"usage\":null}\n\n" : "}\n\n");
-    if (buf.failed || !esp_exchange_send(gen->exchange, buf.data, buf.n)) {
+    if (buf->failed || (buf->n > 0 && !esp_exchange_send(gen->exchange, buf->data, buf->n))) {
         gen->failed = true; /* the client is gone, or does not read: the runs are cancelled */
     }
-    esp_buf_finish(&buf);
-    esp_buf_clear(&choice->text);
-    drop_marks(choice, choice->n_settled);
+    esp_buf_finish(buf);
 }
 
-void esp_choice_first(struct esp_choice *choice)
+static void part_begin(void *ctx, const struct esp_part *part)
 {
-    if (choice->gen->api->first != NULL) {
-        send_chunk(choice, choice->gen->api->first, NULL);
-    } else if (choice->text.n > 0) {
-        send_chunk(choice, choice->gen->api->piece, NULL); /* the echoed prompt */
+    struct esp_choice *choice = ctx;
+    struct esp_buf buf;
+    if (choice->gen->params.stream && choice->gen->api->part_begin != NULL) {
+        esp_buf_init(&buf, ESP_TAG_HTTP, EVENT_BYTES_MAX);
+        choice->gen->api->part_begin(choice, part, &buf);
+        send_events(choice->gen, &buf);
+    }
+}
+
+static void part_piece(void *ctx, const struct esp_part *part, const char *text, size_t n_bytes)
+{
+    struct esp_choice *choice = ctx;
+    struct esp_buf buf;
+    if (choice->gen->params.stream && choice->gen->api->part_piece != NULL) {
+        esp_buf_init(&buf, ESP_TAG_HTTP, EVENT_BYTES_MAX);
+        choice->gen->api->part_piece(choice, part, text, n_bytes, &buf);
+        drop_marks(choice, choice->n_settled);
+        send_events(choice->gen, &buf);
+    }
+}
+
+static void part_end(void *ctx, const struct esp_part *part)
+{
+    struct esp_choice *choice = ctx;
+    struct esp_buf buf;
+    if (choice->gen->params.stream && choice->gen->api->part_end != NULL) {
+        esp_buf_init(&buf, ESP_TAG_HTTP, EVENT_BYTES_MAX);
+        choice->gen->api->part_end(choice, part, &buf);
+        send_events(choice->gen, &buf);
+    }
+}
+
+static const struct esp_turn_sink sink = {part_begin, part_piece, part_end};
+
+void esp_choice_init(struct esp_choice *choice, struct esp_generation *gen, uint32_t index)
+{
+    choice->gen = gen;
+    choice->index = index;
+    esp_answer_init(&choice->answer, gen->vocab, gen->params.stops, gen->params.n_stops);
+    esp_turn_init(&choice->turn, &sink, choice);
+    esp_buf_init(&choice->text, ESP_TAG_HTTP, ESP_CHOICE_BYTES_MAX);
+    esp_buf_init(&choice->marks, ESP_TAG_HTTP, ESP_CHOICE_BYTES_MAX);
+    esp_buf_init(&choice->tops, ESP_TAG_HTTP, ESP_CHOICE_BYTES_MAX);
+}
+
+void esp_choice_finish(struct esp_choice *choice)
+{
+    esp_answer_finish(&choice->answer);
+    esp_turn_finish(&choice->turn);
+    esp_buf_finish(&choice->text);
+    esp_buf_finish(&choice->marks);
+    esp_buf_finish(&choice->tops);
+}
+
+/* Hands the text on to the turn. False when a limit was met, and the generation has its error. */
+static bool pass_on(struct esp_choice *choice)
+{
+    if (!choice->text.failed && choice->text.n > 0) {
+        esp_turn_text(&choice->turn, choice->text.data, choice->text.n);
+        esp_buf_clear(&choice->text);
+    }
+    if (choice->text.failed || choice->marks.failed || choice->tops.failed || choice->turn.failed) {
+        esp_generation_error(choice->gen, 500, "the answer does not fit its limit");
+        return false;
+    }
+    return true;
+}
+
+void esp_generation_first(struct esp_generation *gen)
+{
+    struct esp_buf buf;
+    esp_buf_init(&buf, ESP_TAG_HTTP, EVENT_BYTES_MAX);
+    if (gen->params.stream && gen->api->begin != NULL) {
+        gen->api->begin(gen, &buf);
+    }
+    send_events(gen, &buf);
+    for (uint32_t idx = 0; idx < gen->n_choices; idx++) {
+        struct esp_choice *choice = &gen->choices[idx];
+        const struct esp_run *run = &gen->runs[idx / gen->params.n];
+        esp_buf_init(&buf, ESP_TAG_HTTP, EVENT_BYTES_MAX);
+        if (gen->params.stream && gen->api->first != NULL) {
+            gen->api->first(choice, &buf);
+        }
+        send_events(gen, &buf);
+        if (run->echo != NULL) {
+            esp_answer_clean(run->echo, run->echo_bytes, &choice->text);
+            pass_on(choice);
+        }
     }
 }
 
 static void finish_choice(struct esp_choice *choice, const char *finish)
 {
-    choice->finish = finish;
-    if (!choice->gen->params.stream) {
+    struct esp_generation *gen = choice->gen;
+    struct esp_buf buf;
+    if (!pass_on(choice)) {
         return;
     }
-    if (choice->text.n > 0) {
-        send_chunk(choice, choice->gen->api->piece, NULL);
+    esp_turn_end(&choice->turn);
+    choice->finish = finish;
+    if (gen->params.stream && gen->api->last != NULL) {
+        esp_buf_init(&buf, ESP_TAG_HTTP, EVENT_BYTES_MAX);
+        gen->api->last(choice, &buf);
+        drop_marks(choice, choice->n_settled);
+        send_events(gen, &buf);
     }
-    send_chunk(choice, choice->gen->api->last, finish);
 }
 
 void esp_choice_token(struct esp_choice *choice, const struct esp_event *event)
@@ -148,13 +188,11 @@ void esp_choice_token(struct esp_choice *choice, const struct esp_event *event)
         choice->n_chars += ((unsigned char)bytes[idx] & 0xc0) != 0x80;
     }
     settle(choice, false);
-    if (choice->text.failed || choice->marks.failed || choice->tops.failed) {
-        esp_generation_error(choice->gen, 500, "the answer does not fit its limit");
-    } else if (stopped) {
+    if (stopped) {
         choice->marks.n = choice->n_settled * sizeof(struct esp_mark);
         finish_choice(choice, "stop");
-    } else if (choice->gen->params.stream && choice->text.n > 0) {
-        send_chunk(choice, choice->gen->api->piece, NULL);
+    } else {
+        pass_on(choice);
     }
 }
 
@@ -167,41 +205,17 @@ void esp_choice_done(struct esp_choice *choice, const char *finish)
 
 /* ---- The end ------------------------------------------------------------------------------------ */
 
-static void write_usage(const struct esp_generation *gen, struct esp_buf *buf)
+void esp_generation_usage(const struct esp_generation *gen, struct esp_usage *ret_usage)
 {
-    uint64_t n_prompt = 0, n_cached = 0, n_tokens = 0;
+    struct esp_usage usage = {0};
     for (uint32_t idx = 0; idx < gen->n_runs; idx++) {
-        n_prompt += gen->runs[idx].n_ids;
-        n_cached += gen->runs[idx].n_cached;
+        usage.n_prompt += gen->runs[idx].n_ids;
+        usage.n_cached += gen->runs[idx].n_cached;
     }
     for (uint32_t idx = 0; idx < gen->n_choices; idx++) {
-        n_tokens += gen->choices[idx].n_tokens;
+        usage.n_tokens += gen->choices[idx].n_tokens;
     }
-    esp_buf_printf(buf,
-                   "\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":%llu,"
-                   "\"prompt_tokens_details\":{\"cached_tokens\":%llu}}",
-                   (unsigned long long)n_prompt, (unsigned long long)n_tokens,
-                   (unsigned long long)(n_prompt + n_tokens), (unsigned long long)n_cached);
-}
-
-static void write_whole(const struct esp_generation *gen, struct esp_buf *buf)
-{
-    esp_buf_printf(buf, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", gen->id, gen->api->whole_object,
-                   (long long)gen->created_s);
-    esp_jsontext_quote_str(buf, gen->exchange->server->model_name);
-    esp_buf_str(buf, ",\"choices\":[");
-    for (uint32_t idx = 0; idx < gen->n_choices; idx++) {
-        const struct esp_choice *choice = &gen->choices[idx];
-        esp_buf_printf(buf, "%s{\"index\":%u,", idx > 0 ? "," : "", idx);
-        gen->api->whole(choice, buf);
-        esp_buf_printf(buf, ",\"finish_reason\":\"%s\"}", choice->finish);
-    }
-    esp_buf_str(buf, "],");
-    write_usage(gen, buf);
-    if (gen->params.warnings.n > 0) {
-        esp_buf_printf(buf, ",\"warnings\":[%s]", gen->params.warnings.data);
-    }
-    esp_buf_char(buf, '}');
+    *ret_usage = usage;
 }
 
 void esp_generation_answer(struct esp_generation *gen)
@@ -211,26 +225,17 @@ void esp_generation_answer(struct esp_generation *gen)
         if (gen->failed) {
             esp_exchange_fail(exchange, gen->error_status, NULL, NULL, "%s", gen->error);
         } else {
-            write_whole(gen, &exchange->out);
+            gen->api->whole(gen, &exchange->out);
         }
         esp_exchange_ready(exchange);
         return;
     }
-    if (!gen->failed) {
-        struct esp_buf buf;
-        esp_buf_init(&buf, ESP_TAG_HTTP, CHUNK_BYTES_MAX);
-        if (gen->params.include_usage) {
-            open_chunk(gen, &buf);
-            esp_buf_str(&buf, ",\"choices\":[],");
-            write_usage(gen, &buf);
-            esp_buf_str(&buf, "}\n\n");
-        }
-        esp_buf_str(&buf, "data: [DONE]\n\n");
-        if (!buf.failed) {
-            esp_exchange_send(exchange, buf.data, buf.n);
-        }
-        esp_buf_finish(&buf);
+    struct esp_buf buf;
+    esp_buf_init(&buf, ESP_TAG_HTTP, EVENT_BYTES_MAX);
+    if (!gen->failed && gen->api->end != NULL) {
+        gen->api->end(gen, &buf);
     }
+    send_events(gen, &buf);
     esp_exchange_end(exchange);
 }
 
@@ -244,14 +249,16 @@ void esp_generation_error(struct esp_generation *gen, int status, const char *me
     snprintf(gen->error, sizeof gen->error, "%s", message[0] == '\0' ? "the engine failed" : message);
     if (gen->params.stream) {
         struct esp_buf buf;
+        const char *code = status == 503 ? "cancelled" : "internal_error";
         esp_buf_init(&buf, ESP_TAG_HTTP, 8192);
-        esp_buf_str(&buf, "data: ");
-        esp_error_json(&buf, gen->exchange, status, NULL, status == 503 ? "cancelled" : "internal_error", gen->error);
-        esp_buf_str(&buf, "\n\n");
-        if (!buf.failed) {
-            esp_exchange_send(gen->exchange, buf.data, buf.n);
+        if (gen->api->error != NULL) {
+            gen->api->error(gen, status, code, &buf);
+        } else {
+            esp_buf_str(&buf, "data: ");
+            esp_error_json(&buf, gen->exchange, status, NULL, code, gen->error);
+            esp_buf_str(&buf, "\n\n");
         }
-        esp_buf_finish(&buf);
+        send_events(gen, &buf);
         esp_exchange_end(gen->exchange);
     }
 }

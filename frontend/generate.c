@@ -42,13 +42,13 @@ static bool model_fits(struct esp_exchange *exchange, const json_t *request)
     return true;
 }
 
-static bool parse(struct esp_generation *gen, const json_t *request, unsigned api_bit)
+static bool parse(struct esp_generation *gen, unsigned api_bit, const json_t *request, const char *text, size_t n_bytes)
 {
     struct esp_exchange *exchange = gen->exchange;
     const struct esp_options *options = exchange->server->options;
     struct esp_request_source source = {.json = request,
-                                        .text = exchange->body.data,
-                                        .n_bytes = exchange->body.n,
+                                        .text = text,
+                                        .n_bytes = n_bytes,
                                         .n_vocab = esp_vocab_n_tokens(gen->vocab),
                                         .api = api_bit,
                                         .strict_fields = options->strict_fields,
@@ -62,16 +62,21 @@ static bool parse(struct esp_generation *gen, const json_t *request, unsigned ap
 }
 
 struct esp_generation *esp_generation_create(struct esp_exchange *exchange, const struct esp_gen_api *api,
-                                             const json_t *request, unsigned api_bit)
+                                             void *state, unsigned api_bit, const json_t *request, const char *text,
+                                             size_t n_bytes)
 {
     struct esp_generation *gen = esp_calloc(ESP_TAG_HTTP, 1, sizeof *gen);
     if (gen == NULL || pthread_mutex_init(&gen->lock, NULL) != 0) {
         esp_free(gen);
+        if (api->drop != NULL) {
+            api->drop(state);
+        }
         esp_exchange_fail(exchange, 500, NULL, "internal_error", "out of memory");
         return NULL;
     }
     gen->exchange = exchange;
     gen->api = api;
+    gen->state = state;
     gen->vocab = esp_engine_vocab(esp_exchange_engine(exchange));
     gen->created_s = (int64_t)time(NULL);
     snprintf(gen->id, sizeof gen->id, "%s%016llx%08llx", api->id_prefix, (unsigned long long)random_u64(),
@@ -80,7 +85,7 @@ struct esp_generation *esp_generation_create(struct esp_exchange *exchange, cons
     pthread_mutex_lock(&exchange->lock);
     exchange->gen = gen;
     pthread_mutex_unlock(&exchange->lock);
-    if (!model_fits(exchange, request) || !parse(gen, request, api_bit)) {
+    if (!model_fits(exchange, request) || !parse(gen, api_bit, request, text, n_bytes)) {
         return NULL;
     }
     gen->runs = esp_arena_alloc(&gen->arena, ESP_PROMPTS_MAX, sizeof *gen->runs);
@@ -97,11 +102,10 @@ void esp_generation_destroy(struct esp_generation *gen)
         return;
     }
     for (uint32_t idx = 0; idx < gen->n_choices; idx++) {
-        struct esp_choice *choice = &gen->choices[idx];
-        esp_answer_finish(&choice->answer);
-        esp_buf_finish(&choice->text);
-        esp_buf_finish(&choice->marks);
-        esp_buf_finish(&choice->tops);
+        esp_choice_finish(&gen->choices[idx]);
+    }
+    if (gen->api->drop != NULL) {
+        gen->api->drop(gen->state);
     }
     esp_grammar_unref(gen->grammar);
     esp_buf_finish(&gen->params.warnings);
@@ -142,17 +146,7 @@ static bool make_choices(struct esp_generation *gen)
         return false;
     }
     for (uint32_t idx = 0; idx < n; idx++) {
-        struct esp_choice *choice = &gen->choices[idx];
-        choice->gen = gen;
-        choice->index = idx;
-        esp_answer_init(&choice->answer, gen->vocab, gen->params.stops, gen->params.n_stops);
-        esp_buf_init(&choice->text, ESP_TAG_HTTP, ESP_CHOICE_BYTES_MAX);
-        esp_buf_init(&choice->marks, ESP_TAG_HTTP, ESP_CHOICE_BYTES_MAX);
-        esp_buf_init(&choice->tops, ESP_TAG_HTTP, ESP_CHOICE_BYTES_MAX);
-        const struct esp_run *run = &gen->runs[idx / gen->params.n];
-        if (run->echo != NULL) {
-            esp_answer_clean(run->echo, run->echo_bytes, &choice->text);
-        }
+        esp_choice_init(&gen->choices[idx], gen, idx);
     }
     gen->n_choices = n;
     return true;
@@ -277,10 +271,8 @@ void esp_generation_start(struct esp_generation *gen)
     if (gen->params.stream) {
         exchange->stream = true;
         exchange->content_type = "text/event-stream";
-        for (uint32_t idx = 0; idx < gen->n_choices; idx++) {
-            esp_choice_first(&gen->choices[idx]);
-        }
     }
+    esp_generation_first(gen);
     if (client_gone(exchange)) {
         esp_exchange_fail(exchange, 503, NULL, "cancelled", "the client is gone"); /* nobody reads this */
         return;
@@ -379,13 +371,7 @@ void esp_generation_figures(struct esp_generation *gen, struct esp_figures *ret_
 {
     pthread_mutex_lock(&gen->lock);
     struct esp_figures figures = {.finish = "cancelled", .ttft_ns = -1};
-    for (uint32_t idx = 0; idx < gen->n_runs; idx++) {
-        figures.n_prompt += gen->runs[idx].n_ids;
-        figures.n_cached += gen->runs[idx].n_cached;
-    }
-    for (uint32_t idx = 0; idx < gen->n_choices; idx++) {
-        figures.n_tokens += gen->choices[idx].n_tokens;
-    }
+    esp_generation_usage(gen, &figures.usage);
     if (gen->failed) {
         figures.finish = "error";
     } else if (gen->n_choices > 0 && gen->choices[0].finish != NULL) {

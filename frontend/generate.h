@@ -3,9 +3,9 @@
  *   prompt 0 ──► run 0 ──► choices 0 … n − 1        a run is one submitted request of the engine
  *   prompt 1 ──► run 1 ──► choices n … 2n − 1       a choice is one of its branches
  *
- * A choice takes tokens, turns them to text, and sends pieces (stream) or keeps them (whole answer). How both
- * look is the API's (chat or completions) in a table. Counted tokens are those whose first byte is in the
- * text: what a stop string cuts away is neither counted nor has logprobs.
+ * A choice takes tokens, turns them to text and the text to parts, and tells the API of each step (stream) or of
+ * all parts in the end (whole answer). How both look is the API's, in a table. Counted tokens are those whose
+ * first byte is in the text: what a stop string cuts away is neither counted nor has logprobs.
  * Thread: a work thread until the first submit; then the dispatcher. Cancelling: any.
  */
 #ifndef ESP_FRONTEND_GENERATE_H
@@ -15,6 +15,7 @@
 
 #include "frontend/answer.h"
 #include "frontend/request.h"
+#include "frontend/turn.h"
 #include "runtime/base/arena.h"
 
 #define ESP_PROMPTS_MAX 256u
@@ -39,11 +40,12 @@ struct esp_choice {
     struct esp_generation *gen;
     uint32_t index;
     struct esp_answer answer;
-    struct esp_buf text;        /* stream: of the piece being made; else all of it */
+    struct esp_buf text; /* from the answer to the turn */
+    struct esp_turn turn;
     struct esp_buf marks, tops; /* of struct esp_mark, struct esp_top; without logprobs only until counted */
     size_t n_settled;           /* marks known to be counted */
     uint32_t n_tokens, n_chars;
-    const char *finish; /* NULL while it runs */
+    const char *finish; /* stop, length, tool_calls; NULL while it runs */
 };
 
 struct esp_run {
@@ -57,18 +59,33 @@ struct esp_run {
     size_t echo_bytes;
 };
 
+/* How an API looks. The functions of a stream append complete events, framing included, or nothing; each may be
+ * NULL. All run under the generation's lock. A stream: begin, then for each choice first, its parts, last; in the
+ * end end. Marks that are settled go into whatever is written next for the choice. */
 struct esp_gen_api {
-    const char *id_prefix, *whole_object, *chunk_object, *prompt_param;
-    /* The inside of a choice object, without index and finish_reason. */
-    void (*first)(const struct esp_choice *choice, struct esp_buf *buf); /* NULL: no first chunk */
-    void (*piece)(const struct esp_choice *choice, struct esp_buf *buf); /* text and settled marks */
-    void (*last)(const struct esp_choice *choice, struct esp_buf *buf);  /* like piece; text may be empty */
-    void (*whole)(const struct esp_choice *choice, struct esp_buf *buf);
+    const char *id_prefix, *prompt_param;
+    const char *object, *chunk_object; /* for chunk.c */
+    void (*begin)(struct esp_generation *gen, struct esp_buf *buf);
+    void (*first)(struct esp_choice *choice, struct esp_buf *buf);
+    void (*part_begin)(struct esp_choice *choice, const struct esp_part *part, struct esp_buf *buf);
+    void (*part_piece)(struct esp_choice *choice, const struct esp_part *part, const char *text, size_t n_bytes,
+                       struct esp_buf *buf);
+    void (*part_end)(struct esp_choice *choice, const struct esp_part *part, struct esp_buf *buf);
+    void (*last)(struct esp_choice *choice, struct esp_buf *buf); /* choice->finish is set */
+    void (*end)(struct esp_generation *gen, struct esp_buf *buf);
+    void (*error)(struct esp_generation *gen, int status, const char *code, struct esp_buf *buf); /* gen->error */
+    void (*whole)(struct esp_generation *gen, struct esp_buf *buf); /* the body of an answer that is no stream */
+    void (*drop)(void *state);                                      /* frees gen->state */
+};
+
+struct esp_usage {
+    uint64_t n_prompt, n_cached, n_tokens;
 };
 
 struct esp_generation {
     struct esp_exchange *exchange; /* the owner */
     const struct esp_gen_api *api;
+    void *state; /* the API's own */
     struct esp_arena arena;
     struct esp_params params;
     const esp_vocab *vocab;
@@ -88,9 +105,15 @@ struct esp_generation {
     int64_t first_ns;
 };
 
-/* Gives the exchange its generation and reads the request's fields; on failure the exchange has its answer. */
+/* Gives the exchange its generation and reads the request's fields; on failure the exchange has its answer. text:
+ * what request was parsed from, for the sources of schemas. Takes state. */
 struct esp_generation *esp_generation_create(struct esp_exchange *exchange, const struct esp_gen_api *api,
-                                             const json_t *request, unsigned api_bit);
+                                             void *state, unsigned api_bit, const json_t *request, const char *text,
+                                             size_t n_bytes);
+/* chat_run.c: everything after the parsing of a chat request, whatever API it came through; the exchange gets its
+ * answer or its generation. request is in the shape of a chat completions body, and text its source. Takes state. */
+void esp_chat_run(struct esp_exchange *exchange, const struct esp_gen_api *api, void *state, const json_t *request,
+                  const char *text, size_t n_bytes);
 void esp_generation_destroy(struct esp_generation *gen); /* NULL is fine */
 /* Copies ids. */
 esp_status esp_generation_prompt(struct esp_generation *gen, const uint32_t *ids, uint32_t n_ids, struct esp_err *err);
@@ -104,7 +127,7 @@ void esp_generation_cancel(struct esp_generation *gen);
 void esp_generation_event(struct esp_run *run, const struct esp_event *event);
 struct esp_figures { /* for the log; finish: stop, length, error, cancelled; ttft_ns -1 = no token came */
     const char *finish;
-    uint64_t n_prompt, n_cached, n_tokens;
+    struct esp_usage usage;
     int64_t ttft_ns;
 };
 void esp_generation_figures(struct esp_generation *gen, struct esp_figures *ret_figures);
@@ -112,11 +135,23 @@ void esp_generation_figures(struct esp_generation *gen, struct esp_figures *ret_
 /* choice.c: under the generation's lock. */
 void esp_choice_token(struct esp_choice *choice, const struct esp_event *event);
 void esp_choice_done(struct esp_choice *choice, const char *finish); /* "stop", "length" */
-void esp_choice_first(struct esp_choice *choice);                    /* stream: the chunk before any text */
+void esp_choice_init(struct esp_choice *choice, struct esp_generation *gen, uint32_t index);
+void esp_choice_finish(struct esp_choice *choice);
+/* Before the first token: what a stream begins with, and the echoed prompt. */
+void esp_generation_first(struct esp_generation *gen);
 void esp_generation_answer(struct esp_generation *gen);              /* all is done: the rest of the answer */
 void esp_generation_error(struct esp_generation *gen, int status, const char *message);
 
-/* Shared by the two APIs: the mark's text; logprob digits (equal floats, equal digits). */
+void esp_generation_usage(const struct esp_generation *gen, struct esp_usage *ret_usage);
+
+/* chunk.c: what chat and completions share. A chunk is open, the inside of its choice, close. */
+void esp_chunk_open(struct esp_choice *choice, struct esp_buf *buf);
+void esp_chunk_close(struct esp_choice *choice, struct esp_buf *buf);
+void esp_chunk_end(struct esp_generation *gen, struct esp_buf *buf); /* usage when asked for, [DONE] */
+void esp_chunk_whole(struct esp_generation *gen, struct esp_buf *buf,
+                     void (*inside)(struct esp_choice *choice, struct esp_buf *buf));
+/* The mark's text, quoted; logprob digits (equal floats, equal digits). */
+void esp_mark_quote(const struct esp_generation *gen, struct esp_buf *buf, uint32_t token);
 const char *esp_mark_bytes(const struct esp_generation *gen, uint32_t token, size_t *ret_n_bytes);
 void esp_logprob_write(struct esp_buf *buf, float logprob);
 static inline const struct esp_mark *esp_choice_marks(const struct esp_choice *choice)

@@ -2,6 +2,7 @@
  * brackets outside strings. It still never reads past the end, whatever it is given. */
 #include "frontend/jsontext.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/answer.h"
@@ -174,15 +175,37 @@ static size_t find_key(const char *text, size_t n_bytes, size_t at, const char *
     return n_bytes;
 }
 
+/* In the array at text[at], the position of the item with this number, or n_bytes. */
+static size_t find_item(const char *text, size_t n_bytes, size_t at, const char *number)
+{
+    char *behind = NULL;
+    unsigned long left = strtoul(number, &behind, 10);
+    if (number[0] < '0' || number[0] > '9' || *behind != '\0') {
+        return n_bytes;
+    }
+    at = skip_space(text, n_bytes, at + 1);
+    while (at < n_bytes && text[at] != ']') {
+        if (left-- == 0) {
+            return at;
+        }
+        at = skip_space(text, n_bytes, skip_value(text, n_bytes, at));
+        if (at >= n_bytes || text[at] != ',') {
+            return n_bytes;
+        }
+        at = skip_space(text, n_bytes, at + 1);
+    }
+    return n_bytes;
+}
+
 const char *esp_jsontext_find(const char *text, size_t n_bytes, const char *const *path, size_t n_path,
                               size_t *ret_n_bytes)
 {
     size_t at = skip_space(text, n_bytes, 0);
     for (size_t idx = 0; idx < n_path; idx++) {
-        if (at >= n_bytes || text[at] != '{') {
+        if (at >= n_bytes || (text[at] != '{' && text[at] != '[')) {
             return NULL;
         }
-        at = find_key(text, n_bytes, at, path[idx]);
+        at = text[at] == '{' ? find_key(text, n_bytes, at, path[idx]) : find_item(text, n_bytes, at, path[idx]);
     }
     if (at >= n_bytes) {
         return NULL;

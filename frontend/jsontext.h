@@ -17,8 +17,8 @@
 /* Parses a request body: an object, with the limits of base/json and of ESP_JSON_VALUES_MAX. Owned, or NULL. */
 json_t *esp_jsontext_parse(const char *text, size_t n_bytes, struct esp_err *err);
 
-/* The source of the value under a path of object keys, borrowed from text. text must be valid JSON without
- * duplicate keys. NULL when a key is absent or a value on the way is no object. */
+/* The source of the value under a path of object keys and, for arrays, positions as decimal text; borrowed from
+ * text. text must be valid JSON without duplicate keys. NULL when something on the way is absent. */
 const char *esp_jsontext_find(const char *text, size_t n_bytes, const char *const *path, size_t n_path,
                               size_t *ret_n_bytes);
 

@@ -33,8 +33,8 @@ static void log_json(const struct esp_exchange *exchange, int status, int64_t to
     if (figures != NULL) {
         esp_buf_printf(&line,
                        ",\"prompt_tokens\":%llu,\"cached_tokens\":%llu,\"completion_tokens\":%llu,\"finish\":\"%s\"",
-                       (unsigned long long)figures->n_prompt, (unsigned long long)figures->n_cached,
-                       (unsigned long long)figures->n_tokens, figures->finish);
+                       (unsigned long long)figures->usage.n_prompt, (unsigned long long)figures->usage.n_cached,
+                       (unsigned long long)figures->usage.n_tokens, figures->finish);
         if (figures->ttft_ns >= 0) {
             esp_buf_printf(&line, ",\"ttft_ms\":%.1f", (double)figures->ttft_ns / 1e6);
         }
@@ -87,7 +87,7 @@ void esp_serve_log(struct esp_exchange *exchange, const char *finish)
         snprintf(ttft, sizeof ttft, " ttft=%.1fms", (double)figures.ttft_ns / 1e6);
     }
     esp_log(level, "http", "%s %s %d %.1fms prompt=%llu cached=%llu tokens=%llu%s finish=%s id=%s", exchange->method,
-            path, status, (double)total_ns / 1e6, (unsigned long long)figures.n_prompt,
-            (unsigned long long)figures.n_cached, (unsigned long long)figures.n_tokens, ttft, figures.finish,
-            exchange->request_id);
+            path, status, (double)total_ns / 1e6, (unsigned long long)figures.usage.n_prompt,
+            (unsigned long long)figures.usage.n_cached, (unsigned long long)figures.usage.n_tokens, ttft,
+            figures.finish, exchange->request_id);
 }

@@ -216,6 +216,8 @@ class Reply:
         for event in text[:-2].split("\n\n"):
             if event.startswith(":"):
                 continue
+            name, colon, rest = event.partition("\n")
+            event = rest if colon and name.startswith("event: ") else event
             assert event.startswith("data: ") and "\n" not in event, event
             data = event[6:]
             result.append(data if data == "[DONE]" else strict_json(data))

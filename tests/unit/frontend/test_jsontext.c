@@ -36,6 +36,11 @@ static void test_slices(void)
     check_slice("[]", a, 1, NULL);
     check_slice("{\"aa\":1,\"\":2}", a, 1, NULL);
     check_slice("{\"a\":[]}", a, 1, "[]");
+    const char *const item[] = {"a", "2", "b"};
+    check_slice("{\"a\":[ [1,2] ,{\"b\":1}, { \"b\" : 2.0}]}", item, 3, "2.0");
+    check_slice("{\"a\":[1, \"]\" , 3]}", item, 2, "3");
+    check_slice("{\"a\":[1,2]}", item, 2, NULL);
+    check_slice("{\"a\":{\"2\":[5]}}", item, 2, "[5]");
 }
 
 /* Random JSON text with spaces and spellings; returns its length. Depth is bounded by the caller's count. */
