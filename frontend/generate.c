@@ -22,8 +22,7 @@ static uint64_t random_u64(void)
     return bits;
 }
 
-/* Model names other than ours are served, or refused on request. */
-static bool model_fits(struct esp_exchange *exchange, const json_t *request)
+bool esp_model_fits(struct esp_exchange *exchange, const json_t *request)
 {
     const json_t *model = json_object_get(request, "model");
     if (model == NULL || json_is_null(model)) {
@@ -85,7 +84,7 @@ struct esp_generation *esp_generation_create(struct esp_exchange *exchange, cons
     pthread_mutex_lock(&exchange->lock);
     exchange->gen = gen;
     pthread_mutex_unlock(&exchange->lock);
-    if (!model_fits(exchange, request) || !parse(gen, api_bit, request, text, n_bytes)) {
+    if (!esp_model_fits(exchange, request) || !parse(gen, api_bit, request, text, n_bytes)) {
         return NULL;
     }
     gen->runs = esp_arena_alloc(&gen->arena, ESP_PROMPTS_MAX, sizeof *gen->runs);

@@ -110,6 +110,8 @@ struct esp_generation {
 struct esp_generation *esp_generation_create(struct esp_exchange *exchange, const struct esp_gen_api *api,
                                              void *state, unsigned api_bit, const json_t *request, const char *text,
                                              size_t n_bytes);
+/* Model names other than ours are served, or refused on request: then the exchange has its answer. */
+bool esp_model_fits(struct esp_exchange *exchange, const json_t *request);
 /* chat_run.c: everything after the parsing of a chat request, whatever API it came through; the exchange gets its
  * answer or its generation. request is in the shape of a chat completions body, and text its source. Takes state. */
 void esp_chat_run(struct esp_exchange *exchange, const struct esp_gen_api *api, void *state, const json_t *request,

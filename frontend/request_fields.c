@@ -16,6 +16,7 @@ enum rule {
     ONLY   /* the values in `allowed`, separated by | */
 };
 #define BOTH (ESP_API_CHAT | ESP_API_COMPLETIONS)
+#define EVERY (BOTH | ESP_API_EMBEDDINGS)
 
 static const struct field {
     const char *name;
@@ -23,9 +24,13 @@ static const struct field {
     enum rule rule;
     const char *allowed, *hint;
 } fields[] = {
-    {"model", BOTH, READ},
+    {"model", EVERY, READ},
     {"messages", ESP_API_CHAT, READ},
     {"prompt", ESP_API_COMPLETIONS, READ},
+    {"input", ESP_API_EMBEDDINGS, READ},
+    {"encoding_format", ESP_API_EMBEDDINGS, READ},
+    {"dimensions", ESP_API_EMBEDDINGS, READ},
+    {"pooling", ESP_API_EMBEDDINGS, READ},
     {"temperature", BOTH, READ},
     {"top_p", BOTH, READ},
     {"top_k", BOTH, READ},
@@ -55,7 +60,7 @@ static const struct field {
     {"lark", BOTH, READ},
     {"chat_template_kwargs", ESP_API_CHAT, READ},
     {"add_generation_prompt", ESP_API_CHAT, READ},
-    {"user", BOTH, ANY},
+    {"user", EVERY, ANY},
     {"metadata", BOTH, ANY},
     {"safety_identifier", BOTH, ANY},
     {"prompt_cache_key", BOTH, ANY}, /* tells servers apart; here there is one cache */

@@ -1,4 +1,4 @@
-/* Questions that are answered between two steps: flush, the tree as JSON, the logits of a prompt.
+/* Questions that are answered between two steps: flush, the tree as JSON, the logits or the vector of a prompt.
  *
  * The asker waits; without an engine thread (simulator) it answers itself. Thread: the asking half is
  * any, the answering half the engine's.
@@ -67,50 +67,86 @@ static esp_status check_tokens(const struct esp_engine *engine, const uint32_t *
     return ESP_OK;
 }
 
-esp_status esp_logits(esp_engine *engine, const uint32_t *tokens, uint32_t n_tokens,
-                      bool (*visit)(void *ctx, uint32_t pos, const float *logits), void *ctx, struct esp_err *err)
+/* The question needs tokens, hidden, visit, ctx and err. */
+static esp_status ask_rows(esp_engine *engine, struct esp_question *q)
 {
-    esp_status status = check_tokens(engine, tokens, n_tokens, err);
+    esp_status status = check_tokens(engine, q->tokens, q->n_tokens, q->err);
     if (status != ESP_OK) {
         return status;
     }
-    struct esp_question question = {
-        .msg.kind = ESP_MSG_LOGITS,
-        .tokens = tokens,
-        .n_tokens = n_tokens,
-        .pages = esp_calloc(ESP_TAG_ENGINE, esp_pages_for(n_tokens), sizeof(struct esp_page_id)),
-        .row = esp_calloc(ESP_TAG_ENGINE, engine->model->hp.n_vocab, sizeof(float)),
-        .visit = visit,
-        .ctx = ctx,
-        .err = err,
-    };
-    if (question.pages == NULL || question.row == NULL) {
-        question.status = esp_fail(err, ESP_ENOMEM, "no memory for %u tokens", n_tokens);
+    q->msg.kind = ESP_MSG_ROWS;
+    q->n_row = q->hidden ? engine->model->hp.n_embd : engine->model->hp.n_vocab;
+    q->pages = esp_calloc(ESP_TAG_ENGINE, esp_pages_for(q->n_tokens), sizeof(struct esp_page_id));
+    q->row = esp_calloc(ESP_TAG_ENGINE, q->n_row, sizeof(float));
+    if (q->pages == NULL || q->row == NULL) {
+        q->status = esp_fail(q->err, ESP_ENOMEM, "no memory for %u tokens", q->n_tokens);
     } else {
-        ask(engine, &question);
+        ask(engine, q);
     }
-    esp_free(question.pages);
-    esp_free(question.row);
-    return question.status;
+    esp_free(q->pages);
+    esp_free(q->row);
+    return q->status;
 }
 
-/* Runs rows [from, from + n) and visits their logits; *ret_stop when the visitor has had enough. */
+esp_status esp_logits(esp_engine *engine, const uint32_t *tokens, uint32_t n_tokens,
+                      bool (*visit)(void *ctx, uint32_t pos, const float *logits), void *ctx, struct esp_err *err)
+{
+    struct esp_question question = {.tokens = tokens, .n_tokens = n_tokens, .visit = visit, .ctx = ctx, .err = err};
+    return ask_rows(engine, &question);
+}
+
+struct pool {
+    enum esp_pooling pooling;
+    uint32_t n_embd, n_tokens;
+    double *sum; /* [n_embd] */
+};
+
+/* Rows come one by one in order of position, so the sum does not depend on how they were computed. */
+static bool add_row(void *ctx, uint32_t pos, const float *row)
+{
+    struct pool *pool = ctx;
+    bool counts = pool->pooling == ESP_POOL_MEAN || pos + 1 == pool->n_tokens;
+    for (uint32_t i = 0; i < pool->n_embd && counts; i++) {
+        pool->sum[i] += (double)row[i];
+    }
+    return true;
+}
+
+esp_status esp_embed(esp_engine *engine, const uint32_t *tokens, uint32_t n_tokens, enum esp_pooling pooling,
+                     float *ret_vector, struct esp_err *err)
+{
+    struct pool pool = {.pooling = pooling, .n_embd = engine->model->hp.n_embd, .n_tokens = n_tokens};
+    struct esp_question question = {
+        .tokens = tokens, .n_tokens = n_tokens, .hidden = true, .visit = add_row, .ctx = &pool, .err = err};
+    pool.sum = esp_calloc(ESP_TAG_ENGINE, pool.n_embd, sizeof *pool.sum);
+    if (pool.sum == NULL) {
+        return esp_fail(err, ESP_ENOMEM, "no memory for %u numbers", pool.n_embd);
+    }
+    esp_status status = ask_rows(engine, &question);
+    for (uint32_t i = 0; i < pool.n_embd && status == ESP_OK; i++) {
+        ret_vector[i] = (float)(pool.sum[i] / (pooling == ESP_POOL_MEAN ? n_tokens : 1));
+    }
+    esp_free(pool.sum);
+    return status;
+}
+
+/* Runs rows [from, from + n) and visits what came out; *ret_stop when the visitor has had enough. */
 static esp_status run_rows(struct esp_engine *engine, struct esp_question *q, uint32_t from, uint32_t n, bool *ret_stop)
 {
     struct esp_model *model = engine->model;
-    uint32_t n_vocab = model->hp.n_vocab;
-    const float *logits;
+    const float *rows;
     esp_batch_fill_alone(&engine->arrays, q->tokens, q->pages, from, n);
-    esp_status status = esp_forward_run(engine->forward, &engine->arrays.batch, &logits);
+    engine->arrays.batch.hidden = q->hidden;
+    esp_status status = esp_forward_run(engine->forward, &engine->arrays.batch, &rows);
     for (uint32_t i = 0; i < n && status == ESP_OK && !*ret_stop; i++) {
-        status = model->ops->download(model->dev, q->row, logits + (size_t)i * n_vocab, n_vocab * sizeof(float));
+        status = model->ops->download(model->dev, q->row, rows + (size_t)i * q->n_row, q->n_row * sizeof(float));
         status = status == ESP_OK ? model->ops->wait(model->dev) : status;
         *ret_stop = status == ESP_OK && !q->visit(q->ctx, from + i, q->row);
     }
     return status;
 }
 
-static void answer_logits(struct esp_engine *engine, struct esp_question *q)
+static void answer_rows(struct esp_engine *engine, struct esp_question *q)
 {
     uint32_t n_pages = esp_pages_for(q->n_tokens);
     /* Between two steps no page is pending, so with nobody running every page can be had. */
@@ -243,8 +279,8 @@ void esp_engine_answer(struct esp_engine *engine, struct esp_question *question)
     case ESP_MSG_DUMP:
         answer_dump(engine, question);
         break;
-    case ESP_MSG_LOGITS:
-        answer_logits(engine, question);
+    case ESP_MSG_ROWS:
+        answer_rows(engine, question);
         break;
     default:
         question->status = ESP_EINTERNAL;

@@ -28,7 +28,9 @@ struct esp_question {
     const uint32_t *tokens;
     uint32_t n_tokens;
     struct esp_page_id *pages; /* room for the pages of the tokens */
-    float *row;                /* [n_vocab] */
+    bool hidden;               /* rows are of the final norm, not logits */
+    uint32_t n_row;            /* n_vocab, or n_embd */
+    float *row;                /* [n_row] */
     bool (*visit)(void *ctx, uint32_t pos, const float *logits);
     void *ctx;
     struct esp_err *err;

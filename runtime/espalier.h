@@ -182,6 +182,12 @@ void esp_wake(esp_engine *engine);
 esp_status esp_logits(esp_engine *engine, const uint32_t *tokens, uint32_t n_tokens,
                       bool (*visit)(void *ctx, uint32_t pos, const float *logits), void *ctx, struct esp_err *err);
 
+enum esp_pooling { ESP_POOL_MEAN, ESP_POOL_LAST };
+/* The vector of a text: what the model's final norm gives, [n_embd] of esp_engine_info, of the last token or as the
+ * mean over all tokens; of no particular length. Outside the cache and waiting like esp_logits, with the same errors. */
+esp_status esp_embed(esp_engine *engine, const uint32_t *tokens, uint32_t n_tokens, enum esp_pooling pooling,
+                     float *ret_vector, struct esp_err *err);
+
 /* ---- Cache and counters ----------------------------------------------------------------------- */
 
 /* Drops the pages that no request uses and returns their number. Waits for the running step. */

@@ -246,7 +246,7 @@ static esp_status make_logits(const struct esp_forward *f, const struct esp_batc
         }
         status = norm(f, f->x + b->logit_rows[from] * dim, m->output_norm, f->a + from * dim, n, m->hp.n_embd, 0);
     }
-    if (status == ESP_OK && b->n_logits > 0) {
+    if (status == ESP_OK && b->n_logits > 0 && !b->hidden) {
         struct esp_linear_args head = {.n_weights = 1, .weight = {&m->head}, .y = {f->logits}, .x = f->a,
                                        .n_rows = b->n_logits};
         status = m->ops->linear(m->dev, &head);
@@ -308,7 +308,7 @@ esp_status esp_forward_run(struct esp_forward *forward, const struct esp_batch *
         status = make_logits(forward, batch);
     }
     if (status == ESP_OK) {
-        *ret_logits = forward->logits;
+        *ret_logits = batch->hidden ? forward->a : forward->logits;
     }
     return status;
 }

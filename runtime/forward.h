@@ -20,6 +20,7 @@ struct esp_batch {
     uint32_t n_seqs;
     const uint32_t *logit_rows; /* [n_logits] rows whose logits are wanted, ascending */
     uint32_t n_logits;
+    bool hidden; /* the output of the final norm is wanted instead of logits */
 };
 
 struct esp_forward;
@@ -31,7 +32,7 @@ uint64_t esp_forward_bytes(const struct esp_hparams *hp, uint32_t n_rows_max, ui
 esp_status esp_forward_create(const struct esp_model *model, void *kv, uint32_t n_rows_max, uint32_t n_logits_max,
                               struct esp_forward **ret_forward, struct esp_err *err);
 void esp_forward_destroy(struct esp_forward *forward); /* NULL is fine */
-/* *ret_logits: [n_logits, n_vocab] on the device, borrowed until the next run. */
+/* *ret_logits: [n_logits, n_vocab] on the device, or [n_logits, n_embd] with hidden; borrowed until the next run. */
 esp_status esp_forward_run(struct esp_forward *forward, const struct esp_batch *batch, const float **ret_logits);
 
 #endif

@@ -13,7 +13,7 @@
 
 #include "runtime/base/status.h"
 
-enum esp_msg_kind { ESP_MSG_JOB, ESP_MSG_FLUSH, ESP_MSG_DUMP, ESP_MSG_LOGITS };
+enum esp_msg_kind { ESP_MSG_JOB, ESP_MSG_FLUSH, ESP_MSG_DUMP, ESP_MSG_ROWS };
 
 struct esp_msg {
     enum esp_msg_kind kind;

@@ -7,6 +7,7 @@
 #include "runtime/espalier.h"
 
 #define FAKE_VOCAB 65536u
+#define FAKE_EMBD 5u
 #define FAKE_PIECES 60000u
 enum { FAKE_END = 256, FAKE_BOS, FAKE_FIRST_PIECE = 1000 };
 

@@ -334,8 +334,8 @@ class Model:
         weight = self.vector(name)
         return y if weight is None else rms_norm(y, weight, self.eps)
 
-    def logits(self, tokens, rows=None):
-        """[n_tokens, n_vocab] of float64, or only the wanted rows."""
+    def hidden(self, tokens, rows=None):
+        """[n_tokens, n_embd] of float64: what the final norm gives, or only the wanted rows of it."""
         x = np.concatenate([self.file.matrix("token_embd.weight", t, 1) for t in tokens])
         if self.gemma:
             x = x * np.sqrt(self.n_embd)
@@ -346,7 +346,11 @@ class Model:
             y = self.feed_forward(rms_norm(x, self.vector(p + "ffn_norm.weight"), self.eps), layer)
             x = x + self.after(y, p + "post_ffw_norm.weight")
         x = x if rows is None else x[rows]
-        return self.linear(rms_norm(x, self.vector("output_norm.weight"), self.eps), self.head)
+        return rms_norm(x, self.vector("output_norm.weight"), self.eps)
+
+    def logits(self, tokens, rows=None):
+        """[n_tokens, n_vocab] of float64, or only the wanted rows."""
+        return self.linear(self.hidden(tokens, rows), self.head)
 
 
 def log_softmax(x):
