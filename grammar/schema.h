@@ -118,6 +118,7 @@ struct esp_schema {
         const struct esp_jv *at;
     } * disjoint;
     uint32_t n_disjoint, disjoint_cap;
+    struct esp_refs *refs; /* schema_ref.h; NULL until a reference is met */
     struct esp_buf *warnings;
     uint32_t current;                                /* node being expanded */
     uint32_t number_any, integer_any, integer_plain; /* expressions, 0 = not made */
@@ -132,8 +133,9 @@ esp_status esp_schema_compile(struct esp_exprs *x, struct esp_lens *lens, const 
 /* schema_read.c */
 esp_status esp_schema_read(struct esp_schema *s, const struct esp_jv *v, struct esp_leaf **ret_leaf);
 esp_status esp_schema_draft(struct esp_schema *s);
-/* schema_ref.c */
+/* schema_ref.c: the schema that a $ref, $dynamicRef or $recursiveRef means */
 esp_status esp_schema_resolve(struct esp_schema *s, const struct esp_jv *ref, const struct esp_jv **ret_target);
+void esp_schema_refs_finish(struct esp_schema *s);
 /* schema_node.c */
 esp_status esp_schema_node(struct esp_schema *s, const struct esp_item *items, uint32_t n, uint32_t *ret_node);
 esp_status esp_schema_expand(struct esp_schema *s, uint32_t node);

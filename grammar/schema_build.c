@@ -365,6 +365,7 @@ esp_status esp_schema_compile(struct esp_exprs *x, struct esp_lens *lens, const 
     esp_free(s.nodes);
     esp_free(s.disjoint);
     esp_bytesmap_finish(&s.node_map);
+    esp_schema_refs_finish(&s);
     esp_arena_finish(&s.arena);
     return status;
 }

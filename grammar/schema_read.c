@@ -231,6 +231,39 @@ static esp_status read_if(struct esp_schema *s, struct esp_leaf *leaf, const str
     return used ? refuse(s, leaf, v) : want_schema(s, v);
 }
 
+/* ---- $schema ----------------------------------------------------------------------------------- */
+
+/* The draft that a URI names, 0 when it is none. */
+static unsigned draft_of(const struct esp_jv *v)
+{
+    static const struct {
+        const char *path;
+        unsigned draft;
+    } uris[] = {{"json-schema.org/draft-04/schema", ESP_DRAFT4},
+                {"json-schema.org/draft-06/schema", ESP_DRAFT6},
+                {"json-schema.org/draft-07/schema", ESP_DRAFT7},
+                {"json-schema.org/draft/2019-09/schema", ESP_DRAFT2019},
+                {"json-schema.org/draft/2020-12/schema", ESP_DRAFT2020}};
+    const char *path = v->text;
+    path += strncmp(path, "https://", 8) == 0 ? 8 : strncmp(path, "http://", 7) == 0 ? 7 : 0;
+    size_t n = strlen(path);
+    n -= n > 0 && path[n - 1] == '#';
+    for (size_t idx = 0; idx < sizeof uris / sizeof uris[0]; idx++) {
+        if (path != v->text && n == strlen(uris[idx].path) && memcmp(path, uris[idx].path, n) == 0) {
+            return uris[idx].draft;
+        }
+    }
+    return 0;
+}
+
+/* A schema with an identifier may be of another draft than the document; that is not followed. */
+static esp_status read_schema_uri(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    bool own = leaf->self != s->root && v->type == ESP_JV_STRING && esp_jv_find(leaf->self, "$id") != NULL;
+    return own && draft_of(v) != s->draft ? esp_schema_fail(s, ESP_EUNSUPPORTED, v, "is another draft inside this one")
+                                          : ESP_OK;
+}
+
 #define NEW (ESP_DRAFT2019 | ESP_DRAFT2020)
 #define FROM6 (ESP_DRAFT_ANY & ~ESP_DRAFT4)
 #define FROM7 (FROM6 & ~ESP_DRAFT6)
@@ -243,12 +276,12 @@ static const struct keyword {
     {"$comment", FROM7, note},
     {"$defs", ESP_DRAFT_ANY, note},
     {"$dynamicAnchor", ESP_DRAFT2020, note},
-    {"$dynamicRef", ESP_DRAFT2020, refuse},
+    {"$dynamicRef", ESP_DRAFT2020, read_ref},
     {"$id", FROM6, note},
     {"$recursiveAnchor", ESP_DRAFT2019, note},
-    {"$recursiveRef", ESP_DRAFT2019, refuse},
+    {"$recursiveRef", ESP_DRAFT2019, read_ref},
     {"$ref", ESP_DRAFT_ANY, read_ref},
-    {"$schema", ESP_DRAFT_ANY, note},
+    {"$schema", ESP_DRAFT_ANY, read_schema_uri},
     {"$vocabulary", NEW, note},
     {"additionalItems", ESP_DRAFT_ANY & ~ESP_DRAFT2020, read_additional_items},
     {"additionalProperties", ESP_DRAFT_ANY, read_additional},
@@ -319,6 +352,11 @@ static const struct keyword *find_keyword(const struct esp_schema *s, const stru
     return k != NULL && (!s->draft_given || (k->drafts & s->draft)) ? k : NULL;
 }
 
+bool esp_schema_known(const struct esp_schema *s, const struct esp_jv *member)
+{
+    return find_keyword(s, member) != NULL;
+}
+
 static struct esp_leaf *new_leaf(struct esp_schema *s, const struct esp_jv *v)
 {
     struct esp_leaf *leaf = esp_arena_alloc(&s->arena, 1, sizeof *leaf);
@@ -371,18 +409,8 @@ esp_status esp_schema_read(struct esp_schema *s, const struct esp_jv *v, struct 
     return status;
 }
 
-/* ---- $schema ----------------------------------------------------------------------------------- */
-
 esp_status esp_schema_draft(struct esp_schema *s)
 {
-    static const struct {
-        const char *path;
-        unsigned draft;
-    } uris[] = {{"json-schema.org/draft-04/schema", ESP_DRAFT4},
-                {"json-schema.org/draft-06/schema", ESP_DRAFT6},
-                {"json-schema.org/draft-07/schema", ESP_DRAFT7},
-                {"json-schema.org/draft/2019-09/schema", ESP_DRAFT2019},
-                {"json-schema.org/draft/2020-12/schema", ESP_DRAFT2020}};
     const struct esp_jv *v = esp_jv_find(s->root, "$schema");
     s->draft = ESP_DRAFT2020;
     if (v == NULL) {
@@ -391,16 +419,11 @@ esp_status esp_schema_draft(struct esp_schema *s)
     if (v->type != ESP_JV_STRING) {
         return esp_schema_want(s, v, false, "a string");
     }
-    const char *path = v->text;
-    path += strncmp(path, "https://", 8) == 0 ? 8 : strncmp(path, "http://", 7) == 0 ? 7 : 0;
-    size_t n = strlen(path);
-    n -= n > 0 && path[n - 1] == '#';
-    for (size_t idx = 0; idx < sizeof uris / sizeof uris[0]; idx++) {
-        if (path != v->text && n == strlen(uris[idx].path) && memcmp(path, uris[idx].path, n) == 0) {
-            s->draft = uris[idx].draft;
-            s->draft_given = true;
-            return ESP_OK;
-        }
+    unsigned draft = draft_of(v);
+    if (draft != 0) {
+        s->draft = draft;
+        s->draft_given = true;
+        return ESP_OK;
     }
     if (s->options.lenient) {
         esp_schema_warn(s, "unknown_draft", v, "is not known; taken as 2020-12");

@@ -13,6 +13,8 @@ typedef esp_status esp_schema_read_fn(struct esp_schema *s, struct esp_leaf *lea
 /* Fails with "must be WHAT" unless ok. */
 esp_status esp_schema_want(struct esp_schema *s, const struct esp_jv *v, bool ok, const char *what);
 bool esp_schema_is_bool(const struct esp_jv *v);
+/* Is the member a keyword of the draft? */
+bool esp_schema_known(const struct esp_schema *s, const struct esp_jv *member);
 
 /* schema_assert.c */
 esp_schema_read_fn esp_schema_read_minimum;
