@@ -18,6 +18,17 @@ CHAT = "/v1/chat/completions"
 tests = []
 
 
+def sanitized():
+    """A build that is slower, and whose memory is the sanitizer's more than its own."""
+    if len(sys.argv) < 2 or not os.path.isfile(sys.argv[1]):
+        return False
+    with open(sys.argv[1], "rb") as program:
+        return b"__asan_init" in program.read()
+
+
+PATIENCE = 20 if sanitized() else 1  # how much longer to wait for what must come
+
+
 def test(function):
     """Registers a test; its first doc line or name is what TAP shows."""
     tests.append(function)
@@ -117,7 +128,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(30)
+                self.process.wait(30 * PATIENCE)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -126,6 +137,7 @@ class Server:
     # ---- requests ----
 
     def request(self, method, path, body=None, headers=None, timeout=60):
+        timeout *= PATIENCE
         if self.tls:
             connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout, context=self.tls)
         else:
@@ -158,7 +170,7 @@ class Server:
         raise AssertionError(f"no metric {name}")
 
     def wait_metric(self, name, value, limit_s=5):
-        deadline = time.time() + limit_s
+        deadline = time.time() + limit_s * PATIENCE
         while (now := self.metric(name)) != value:
             assert time.time() < deadline, f"{name} is {now}, not {value}"
             time.sleep(0.02)

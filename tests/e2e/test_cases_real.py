@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from kit import Server, Skip, at_once, joined, run_tests, test
+from kit import PATIENCE, Server, Skip, at_once, joined, run_tests, sanitized, test
 
 PROGRAM = sys.argv[1]
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -186,7 +186,7 @@ def b219_bad_schemas_end_no_process():
 @test
 def b155_the_same_prompt_twice():
     with serve() as server:
-        body = {"messages": messages("7", POLICY * 400), "max_tokens": 8, "temperature": 0}
+        body = {"messages": messages("7", POLICY * (40 if sanitized() else 400)), "max_tokens": 8, "temperature": 0}
         one, two = ask(server, body), ask(server, body)
         n = one["usage"]["prompt_tokens"]
         assert text_of(one) == text_of(two) and cached_of(one) == 0
@@ -346,7 +346,7 @@ def b091_more_rows_than_tokens():
                 assert server.chat(logit_bias={str(bad): 100}).status == 400
                 assert server.post("/v1/completions", {"prompt": [bad], "max_tokens": 1}).status == 400
         short = subprocess.run([PROGRAM, "run", "-m", tiny(folder, -3), "--raw", "-p", "a"], capture_output=True,
-                               timeout=60, check=False)
+                               timeout=60 * PATIENCE, check=False)
         assert short.returncode == 1 and b"more tokens than the embedding has rows" in short.stderr, short
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from kit import Server, Skip, at_once, post_bytes, run_tests, test
+from kit import PATIENCE, Server, Skip, at_once, post_bytes, run_tests, sanitized, test
 
 PROGRAM = sys.argv[1]
 MODEL = os.path.join(os.environ.get("ESPALIER_TEST_MODELS", "models"), "SmolLM2-135M-Instruct.Q4_1.gguf")
@@ -35,12 +35,6 @@ def model():
 
 def serve(*options):
     return Server([PROGRAM, "serve", "-m", model(), "--port", "0", *options])
-
-
-def sanitized():
-    """A build whose memory is the sanitizer's more than its own."""
-    with open(PROGRAM, "rb") as program:
-        return b"__asan_init" in program.read()
 
 
 def pages(server):
@@ -194,7 +188,7 @@ def port_in_use_and_restart():
     with serve() as server:
         second = subprocess.run([PROGRAM, "serve", "-m", model(), "--port", str(server.port)],
                                 capture_output=True,
-                                timeout=60,
+                                timeout=60 * PATIENCE,
                                 check=False)
         assert second.returncode == 1 and b"cannot listen" in second.stderr, second
         first = answer(server, "hi", temperature=0, max_tokens=4)
@@ -215,7 +209,7 @@ def models_that_cannot_be_loaded():
                 out.write(half)
         ended = subprocess.run([PROGRAM, "serve", "-m", name, "--port", "0", *options],
                                capture_output=True,
-                               timeout=60,
+                               timeout=60 * PATIENCE,
                                check=False)
         if name.endswith(f"{os.getpid()}.gguf"):
             os.unlink(name)

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-from kit import Server, Skip, at_once, joined, run_tests, test
+from kit import PATIENCE, Server, Skip, at_once, joined, run_tests, test
 
 PROGRAM = sys.argv[1]
 MODEL = os.path.join(os.environ.get("ESPALIER_TEST_MODELS", "models"), "SmolLM2-135M-Instruct.Q4_1.gguf")
@@ -26,7 +26,7 @@ def client_of(server, **rest):
         import openai
     except ImportError:
         raise Skip("the Python package openai is not installed") from None
-    return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=120, **rest)
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=120 * PATIENCE, **rest)
 
 
 def say(text):

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-from kit import Skip, run_tests, test
+from kit import PATIENCE, Skip, run_tests, test
 
 PROGRAM = sys.argv[1]
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -25,7 +25,7 @@ def model():
 
 
 def run(*args, **rest):
-    return subprocess.run([PROGRAM, *args], capture_output=True, timeout=120, check=False, **rest)
+    return subprocess.run([PROGRAM, *args], capture_output=True, timeout=120 * PATIENCE, check=False, **rest)
 
 
 def errors(text):
