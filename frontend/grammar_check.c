@@ -10,9 +10,9 @@
 #include "runtime/base/clock.h"
 #include "runtime/vocab.h"
 
-enum member { ID, SCHEMA, REGEX, GBNF, GRAMMAR, LARK, CHOICE, OPTIONS, ACCEPT, REJECT, VOCAB, FEED, MEMBERS };
-static const char *const member_names[MEMBERS] = {"id",     "schema",  "regex",  "gbnf",   "grammar", "lark",
-                                                  "choice", "options", "accept", "reject", "vocab",   "feed"};
+enum member { ID, SCHEMA, REGEX, GBNF, GRAMMAR, LARK, CHOICE, REGIONS, OPTIONS, ACCEPT, REJECT, VOCAB, FEED, MEMBERS };
+static const char *const member_names[MEMBERS] = {"id",      "schema",  "regex",  "gbnf",   "grammar", "lark", "choice",
+                                                  "regions", "options", "accept", "reject", "vocab",   "feed"};
 
 struct span {
     const char *text; /* NULL: absent */
@@ -144,9 +144,10 @@ static const char *find_spec(const struct line *line, struct esp_grammar_spec *s
 {
     static const enum esp_grammar_kind kinds[] = {
         [SCHEMA] = ESP_GRAMMAR_SCHEMA, [REGEX] = ESP_GRAMMAR_REGEX, [GBNF] = ESP_GRAMMAR_GBNF,
-        [GRAMMAR] = ESP_GRAMMAR_GBNF,  [LARK] = ESP_GRAMMAR_LARK,   [CHOICE] = ESP_GRAMMAR_CHOICE};
+        [GRAMMAR] = ESP_GRAMMAR_GBNF,  [LARK] = ESP_GRAMMAR_LARK,   [CHOICE] = ESP_GRAMMAR_CHOICE,
+        [REGIONS] = ESP_GRAMMAR_REGIONS};
     int found = -1;
-    for (int idx = SCHEMA; idx <= CHOICE; idx++) {
+    for (int idx = SCHEMA; idx <= REGIONS; idx++) {
         if (line->members[idx].text != NULL) {
             if (found >= 0) {
                 return "more than one grammar in the line";
@@ -155,12 +156,12 @@ static const char *find_spec(const struct line *line, struct esp_grammar_spec *s
         }
     }
     if (found < 0) {
-        return "none of schema, regex, gbnf, grammar, lark and choice is there";
+        return "none of schema, regex, gbnf, grammar, lark, choice and regions is there";
     }
     spec->kind = kinds[found];
     spec->text = line->members[found].text;
     spec->n_bytes = line->members[found].n;
-    if (found != SCHEMA && found != CHOICE) {
+    if (found != SCHEMA && found != CHOICE && found != REGIONS) {
         if (!json_is_string(line->parsed[found])) {
             return "the grammar must be a string";
         }

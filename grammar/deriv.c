@@ -134,35 +134,62 @@ static uint32_t deriv_not(struct esp_exprs *x, const struct esp_expr *e, unsigne
     return base == ESP_EXPR_EMPTY ? base : esp_expr_not(x, base, esp_expr_deriv(x, e->b, byte));
 }
 
-uint32_t esp_expr_deriv(struct esp_exprs *x, uint32_t id, unsigned byte)
+static bool has_token(const struct esp_exprs *x, const struct esp_expr *e, unsigned symbol)
+{
+    for (uint32_t at = 0; at < e->b && symbol >= ESP_SYMBOL_TOKEN; at += 2) {
+        uint32_t token = symbol - ESP_SYMBOL_TOKEN;
+        if (token >= x->lists[e->a + at] && token <= x->lists[e->a + at + 1]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint32_t deriv_rep(struct esp_exprs *x, const struct esp_expr *e, unsigned symbol)
+{
+    uint32_t d = esp_expr_deriv(x, e->a, symbol);
+    if (d == ESP_EXPR_EMPTY) {
+        return ESP_EXPR_EMPTY;
+    }
+    uint32_t hi = e->d == ESP_EXPR_INF ? e->d : e->d - 1;
+    return esp_expr_cat(x, d, esp_expr_rep(x, e->a, e->c > 0 ? e->c - 1 : 0, hi));
+}
+
+/* Of the leaves that only bytes lead on in. */
+static uint32_t deriv_bytes(struct esp_exprs *x, const struct esp_expr *e, unsigned byte)
+{
+    switch (e->op) {
+    case ESP_X_SET: {
+        uint32_t word = x->lists[e->a + (byte >> 5)];
+        return word >> (byte & 31) & 1 ? ESP_EXPR_EPS : ESP_EXPR_EMPTY;
+    }
+    case ESP_X_LEN: return deriv_len(x, e, byte);
+    case ESP_X_NUM: return deriv_num(x, e, byte);
+    case ESP_X_KEYS: return esp_keys_deriv(x, e, byte);
+    case ESP_X_NOT: return deriv_not(x, e, byte);
+    default: return ESP_EXPR_EMPTY;
+    }
+}
+
+uint32_t esp_expr_deriv(struct esp_exprs *x, uint32_t id, unsigned symbol)
 {
     struct esp_expr e = x->exprs[id];
+    if (symbol >= ESP_SYMBOL_TOKEN && (e.flags & ESP_EXPR_TOKENS) == 0) {
+        return ESP_EXPR_EMPTY;
+    }
     if (x->fuel == 0) {
         esp_exprs_fail(x, ESP_ELIMIT);
         return ESP_EXPR_EMPTY;
     }
     x->fuel--;
     switch (e.op) {
-    case ESP_X_SET: {
-        uint32_t word = x->lists[e.a + (byte >> 5)];
-        return word >> (byte & 31) & 1 ? ESP_EXPR_EPS : ESP_EXPR_EMPTY;
-    }
-    case ESP_X_CAT: return deriv_cat(x, id, byte);
+    case ESP_X_CAT: return deriv_cat(x, id, symbol);
     case ESP_X_ALT:
-    case ESP_X_AND: return deriv_list(x, &e, byte);
-    case ESP_X_REP: {
-        uint32_t d = esp_expr_deriv(x, e.a, byte);
-        if (d == ESP_EXPR_EMPTY) {
-            return ESP_EXPR_EMPTY;
-        }
-        uint32_t hi = e.d == ESP_EXPR_INF ? e.d : e.d - 1;
-        return esp_expr_cat(x, d, esp_expr_rep(x, e.a, e.c > 0 ? e.c - 1 : 0, hi));
-    }
-    case ESP_X_LEN: return deriv_len(x, &e, byte);
-    case ESP_X_NUM: return deriv_num(x, &e, byte);
-    case ESP_X_KEYS: return esp_keys_deriv(x, &e, byte);
-    case ESP_X_NOT: return deriv_not(x, &e, byte);
-    default: return ESP_EXPR_EMPTY;
+    case ESP_X_AND: return deriv_list(x, &e, symbol);
+    case ESP_X_REP: return deriv_rep(x, &e, symbol);
+    case ESP_X_TOKEN: return has_token(x, &e, symbol) ? ESP_EXPR_EPS : ESP_EXPR_EMPTY;
+    case ESP_X_BUDGET: return esp_expr_budget(x, esp_expr_deriv(x, e.a, symbol), e.b, true);
+    default: return deriv_bytes(x, &e, symbol);
     }
 }
 
@@ -221,7 +248,8 @@ static void sign_heads(struct esp_exprs *x, uint32_t id, uint64_t *signature)
             sign_heads(x, x->lists[e.a + idx], signature);
         }
         break;
-    case ESP_X_REP: sign_heads(x, e.a, signature); break;
+    case ESP_X_REP:
+    case ESP_X_BUDGET: sign_heads(x, e.a, signature); break;
     case ESP_X_LEN:
         sign_heads(x, e.a, signature);
         sign_range(signature, '\\', '\\', 2);

@@ -110,6 +110,16 @@ static void dump_not(const struct esp_exprs *x, const struct esp_expr *e, struct
     dump_expr(x, e->b, buf, depth + 1);
 }
 
+static void dump_token(const struct esp_exprs *x, const struct esp_expr *e, struct esp_buf *buf)
+{
+    esp_buf_str(buf, "<[");
+    for (uint32_t at = 0; at < e->b; at += 2) {
+        uint32_t first = x->lists[e->a + at], last = x->lists[e->a + at + 1];
+        esp_buf_printf(buf, first == last ? "%s%u" : "%s%u-%u", at == 0 ? "" : ",", first, last);
+    }
+    esp_buf_str(buf, "]>");
+}
+
 static void dump_cat(const struct esp_exprs *x, uint32_t id, struct esp_buf *buf, unsigned depth)
 {
     while (x->exprs[id].op == ESP_X_CAT && !buf->failed) {
@@ -151,6 +161,11 @@ static void dump_expr(const struct esp_exprs *x, uint32_t id, struct esp_buf *bu
         dump_counts("#{", e->c, e->d, buf);
         break;
     case ESP_X_NOT: dump_not(x, e, buf, depth); break;
+    case ESP_X_TOKEN: dump_token(x, e, buf); break;
+    case ESP_X_BUDGET:
+        dump_expr(x, e->a, buf, depth + 1);
+        esp_buf_printf(buf, "~%u tokens", e->b);
+        break;
     case ESP_X_KEYS: dump_keys(x, e, buf, depth); break;
     default: dump_number(x, e->a, buf); break;
     }

@@ -77,10 +77,10 @@ static uint64_t mix(uint64_t hash, uint64_t value)
     return esp_rng_mix(hash ^ (value + 0x9e3779b97f4a7c15u));
 }
 
-/* SET, ALT and AND keep what they are made of in lists. */
+/* SET, ALT, AND and TOKEN keep what they are made of in lists. */
 static bool is_list(const struct esp_expr *e)
 {
-    return e->op == ESP_X_SET || e->op == ESP_X_ALT || e->op == ESP_X_AND;
+    return e->op == ESP_X_SET || e->op == ESP_X_ALT || e->op == ESP_X_AND || e->op == ESP_X_TOKEN;
 }
 
 static uint64_t hash_expr(const struct esp_exprs *x, const struct esp_expr *e)
@@ -126,9 +126,7 @@ static bool rehash(struct esp_exprs *x, uint32_t cap)
     return true;
 }
 
-/* Finds an equal expression or stores this one. The list of a SET, ALT or AND was just appended to lists and
- * is dropped again when an equal one exists. */
-static uint32_t intern(struct esp_exprs *x, struct esp_expr e)
+uint32_t esp_expr_intern(struct esp_exprs *x, struct esp_expr e)
 {
     bool list = is_list(&e);
     if (x->failed != ESP_OK) {
@@ -169,7 +167,8 @@ esp_status esp_exprs_copy(struct esp_exprs *x, const struct esp_exprs *from, siz
                             .objects = from->objects,
                             .alphabet = from->alphabet,
                             .json_any = from->json_any,
-                            .raw_any = from->raw_any};
+                            .raw_any = from->raw_any,
+                            .budgets = from->budgets};
     esp_arena_init(&x->arena, ESP_TAG_GRAMMAR, cap_bytes);
     esp_nums_init(&x->nums);
     if (!esp_vec_grow(&x->exprs, &x->exprs_cap, from->n_exprs) ||
@@ -198,7 +197,7 @@ esp_status esp_exprs_copy(struct esp_exprs *x, const struct esp_exprs *from, siz
 
 /* ---- Constructors ----------------------------------------------------------------------------- */
 
-static bool list_add(struct esp_exprs *x, const uint32_t *values, uint32_t n)
+bool esp_exprs_list(struct esp_exprs *x, const uint32_t *values, uint32_t n)
 {
     if (!esp_vec_grow(&x->lists, &x->lists_cap, (uint64_t)x->n_lists + n)) {
         esp_exprs_fail(x, ESP_ENOMEM);
@@ -221,10 +220,11 @@ uint32_t esp_expr_set(struct esp_exprs *x, const struct esp_byteset *set)
     }
     memcpy(words, spelled.w, sizeof words);
     uint32_t at = x->n_lists;
-    if (!list_add(x, words, 8)) {
+    if (!esp_exprs_list(x, words, 8)) {
         return ESP_EXPR_EMPTY;
     }
-    return intern(x, (struct esp_expr){.op = ESP_X_SET, .flags = ESP_EXPR_BYTES, .height = 1, .a = at, .b = 8});
+    return esp_expr_intern(
+        x, (struct esp_expr){.op = ESP_X_SET, .flags = ESP_EXPR_BYTES, .height = 1, .a = at, .b = 8});
 }
 
 struct esp_byteset esp_expr_byteset(const struct esp_exprs *x, uint32_t id)
@@ -267,9 +267,9 @@ static uint32_t cat_pair(struct esp_exprs *x, uint32_t a, uint32_t b)
         return a;
     }
     const struct esp_expr *ea = &x->exprs[a], *eb = &x->exprs[b];
-    unsigned flags = ea->flags & (ESP_EXPR_CALLS | ESP_EXPR_BYTES);
+    unsigned flags = (ea->flags & ESP_EXPR_FIRSTS) | ((ea->flags | eb->flags) & ESP_EXPR_NO_TEXT);
     if (ea->flags & ESP_EXPR_NULLABLE) {
-        flags |= eb->flags & (ESP_EXPR_CALLS | ESP_EXPR_BYTES | ESP_EXPR_NULLABLE);
+        flags |= eb->flags & (ESP_EXPR_FIRSTS | ESP_EXPR_NULLABLE);
     }
     /* b is looked at only when a may be empty, and then in a loop along the chain. */
     unsigned height = ea->height + 1u;
@@ -277,7 +277,7 @@ static uint32_t cat_pair(struct esp_exprs *x, uint32_t a, uint32_t b)
         unsigned below = eb->op == ESP_X_CAT ? eb->height : eb->height + 1u;
         height = below > height ? below : height;
     }
-    return intern(
+    return esp_expr_intern(
         x, (struct esp_expr){.op = ESP_X_CAT, .flags = (uint8_t)flags, .height = (uint16_t)height, .a = a, .b = b});
 }
 
@@ -345,14 +345,14 @@ static uint32_t list_expr(struct esp_exprs *x, enum esp_expr_op op, const uint32
     for (uint32_t idx = 0; idx < n; idx++) {
         const struct esp_expr *e = &x->exprs[ids[idx]];
         flags = op == ESP_X_AND ? flags & (e->flags | ~(unsigned)ESP_EXPR_NULLABLE)
-                                : flags | (e->flags & (ESP_EXPR_NULLABLE | ESP_EXPR_CALLS | ESP_EXPR_BYTES));
+                                : flags | (e->flags & (ESP_EXPR_NULLABLE | ESP_EXPR_FIRSTS | ESP_EXPR_NO_TEXT));
         height = e->height > height ? e->height : height;
     }
     uint32_t at = x->n_lists;
-    if (!list_add(x, ids, n)) {
+    if (!esp_exprs_list(x, ids, n)) {
         return ESP_EXPR_EMPTY;
     }
-    return intern(x,
+    return esp_expr_intern(x,
                   (struct esp_expr){
                       .op = (uint8_t)op, .flags = (uint8_t)flags, .height = (uint16_t)(height + 1), .a = at, .b = n});
 }
@@ -391,14 +391,17 @@ static void flatten(struct esp_exprs *x, enum esp_expr_op op, const uint32_t *id
 static uint32_t alt_finish(struct esp_exprs *x, uint32_t mark)
 {
     uint32_t *ids = x->scratch + mark, n = x->n_scratch - mark;
-    bool nullable = false;
+    uint32_t any = ESP_EXPR_EMPTY;
+    bool nullable = false, text = true;
     sort_ids(ids, n);
     n = unique_ids(ids, n);
     for (uint32_t idx = 0; idx < n; idx++) {
-        if (ids[idx] != 0 && (ids[idx] == x->json_any || ids[idx] == x->raw_any)) {
-            return ids[idx];
-        }
+        any = ids[idx] == x->json_any || ids[idx] == x->raw_any ? ids[idx] : any;
+        text = text && (x->exprs[ids[idx]].flags & ESP_EXPR_NO_TEXT) == 0;
         nullable = nullable || (ids[idx] != ESP_EXPR_EPS && esp_expr_nullable(x, ids[idx]));
+    }
+    if (any != ESP_EXPR_EMPTY && text) {
+        return any;
     }
     if (n > 1 && ids[0] == ESP_EXPR_EPS && nullable) {
         ids++;
@@ -498,9 +501,9 @@ uint32_t esp_expr_rep(struct esp_exprs *x, uint32_t a, uint32_t lo, uint32_t hi)
     if (lo == 1 && hi == 1) {
         return a;
     }
-    unsigned flags = e->flags & (ESP_EXPR_CALLS | ESP_EXPR_BYTES);
+    unsigned flags = e->flags & (ESP_EXPR_FIRSTS | ESP_EXPR_NO_TEXT);
     flags |= lo == 0 ? ESP_EXPR_NULLABLE : 0;
-    return intern(
+    return esp_expr_intern(
         x,
         (struct esp_expr){
             .op = ESP_X_REP, .flags = (uint8_t)flags, .height = (uint16_t)(e->height + 1), .a = a, .c = lo, .d = hi});
@@ -508,7 +511,10 @@ uint32_t esp_expr_rep(struct esp_exprs *x, uint32_t a, uint32_t lo, uint32_t hi)
 
 uint32_t esp_expr_call(struct esp_exprs *x, uint32_t node)
 {
-    return intern(x, (struct esp_expr){.op = ESP_X_CALL, .flags = ESP_EXPR_CALLS, .height = 1, .a = node});
+    return esp_expr_intern(x, (struct esp_expr){.op = ESP_X_CALL,
+                                       .flags = ESP_EXPR_CALLS | ESP_EXPR_NO_TEXT,
+                                       .height = 1,
+                                       .a = node + x->node_base});
 }
 
 uint32_t esp_expr_len(struct esp_exprs *x, uint32_t r, uint32_t phase, uint32_t lo, uint32_t hi)
@@ -522,7 +528,7 @@ uint32_t esp_expr_len(struct esp_exprs *x, uint32_t r, uint32_t phase, uint32_t 
     const struct esp_expr *e = &x->exprs[r];
     unsigned flags = ESP_EXPR_BYTES;
     flags |= lo == 0 && (e->flags & ESP_EXPR_NULLABLE) != 0 ? ESP_EXPR_NULLABLE : 0;
-    return intern(x, (struct esp_expr){.op = ESP_X_LEN,
+    return esp_expr_intern(x, (struct esp_expr){.op = ESP_X_LEN,
                                        .flags = (uint8_t)flags,
                                        .height = (uint16_t)(e->height + 1),
                                        .a = r,
@@ -544,13 +550,13 @@ uint32_t esp_expr_num(struct esp_exprs *x, uint32_t bounds, const char *text, ui
         return ESP_EXPR_EMPTY;
     }
     unsigned flags = ESP_EXPR_BYTES | (esp_num_complete(b, text, n_bytes) ? ESP_EXPR_NULLABLE : 0);
-    return intern(x,
+    return esp_expr_intern(x,
                   (struct esp_expr){.op = ESP_X_NUM, .flags = (uint8_t)flags, .height = 1, .a = bounds, .b = text_id});
 }
 
 uint32_t esp_expr_keys(struct esp_exprs *x, uint32_t object, uint32_t at, uint32_t from, uint32_t count)
 {
-    return intern(
+    return esp_expr_intern(
         x, (struct esp_expr){
                .op = ESP_X_KEYS, .flags = ESP_EXPR_BYTES, .height = 1, .a = object, .b = at, .c = from, .d = count});
 }
@@ -563,7 +569,7 @@ uint32_t esp_expr_not(struct esp_exprs *x, uint32_t base, uint32_t r)
     const struct esp_expr *eb = &x->exprs[base], *er = &x->exprs[r];
     unsigned height = (eb->height > er->height ? eb->height : er->height) + 1u, flags = ESP_EXPR_BYTES;
     flags |= (eb->flags & ~(unsigned)er->flags) & ESP_EXPR_NULLABLE;
-    uint32_t id = intern(
+    uint32_t id = esp_expr_intern(
         x, (struct esp_expr){
                .op = ESP_X_NOT, .flags = (uint8_t)flags, .height = (uint16_t)height, .a = base, .b = r});
     return x->exprs[id].flags & ESP_EXPR_DEAD ? ESP_EXPR_EMPTY : id;

@@ -6,6 +6,8 @@
  *   NUM t      a JSON number inside exact bounds, of which t was written so far
  *   NOT a b    what a allows and b does not
  *   KEYS       members of an object: which keys may still come, how much of one is written (objects.h)
+ *   TOKEN s    one token out of a set, taken as a whole: the only way to a control token (edges.c)
+ *   BUDGET r   r, inside of which at most n more tokens may end (edges.c)
  *
  * Equal expressions have equal ids, so a state is found again by its id. The next state on a byte is the
  * derivative; a state that is asked often gets a row of 256 answers. No expression but EMPTY has an empty
@@ -36,7 +38,9 @@ enum esp_expr_op {
     ESP_X_LEN,
     ESP_X_NUM,
     ESP_X_KEYS,
-    ESP_X_NOT
+    ESP_X_NOT,
+    ESP_X_TOKEN,
+    ESP_X_BUDGET
 };
 
 enum { ESP_EXPR_EMPTY = 0, ESP_EXPR_EPS = 1 }; /* ids */
@@ -51,14 +55,18 @@ enum {
     ESP_EXPR_DEAD = 4,   /* an AND or NOT that was proved empty */
     ESP_EXPR_CLOSED = 8, /* every safe character leads back here (see live.c) */
     ESP_EXPR_OPEN = 16,  /* known not to be closed */
-    ESP_EXPR_BYTES = 32  /* a byte may come first */
+    ESP_EXPR_BYTES = 32, /* a byte may come first */
+    ESP_EXPR_TOKENS = 64, /* a TOKEN may come first */
+    ESP_EXPR_NO_TEXT = 128 /* a CALL, TOKEN or BUDGET is somewhere inside: Σ* does not stand for it */
 };
+#define ESP_EXPR_FIRSTS (ESP_EXPR_CALLS | ESP_EXPR_BYTES | ESP_EXPR_TOKENS)
 
 struct esp_expr {
     uint8_t op, flags;
     uint16_t height;
     /* SET a=list (8 words)  CAT a,b  ALT/AND a=list b=count  REP a c=lo d=hi  CALL a=node  LEN a b=phase c=lo d=hi
-     * NUM a=bounds b=text  KEYS a=object b=at c=from d=count  NOT a=base b */
+     * NUM a=bounds b=text  KEYS a=object b=at c=from d=count  NOT a=base b
+     * TOKEN a=list b=count (pairs first, last)  BUDGET a b=tokens left c=1 once a byte of it was taken */
     uint32_t a, b, c, d;
     uint32_t row; /* index into rows, 0 = none */
 };
@@ -95,6 +103,8 @@ struct esp_exprs {
     struct esp_arena arena;      /* rows, calls */
     struct esp_byteset alphabet; /* bytes that some token spells; others are in no set */
     uint32_t json_any, raw_any;  /* Σ* inside a JSON string and as plain text; 0 until made */
+    uint32_t node_base;          /* added to the nodes of CALLs: a schema's own count from 0 */
+    bool budgets;                /* some BUDGET was made */
     uint64_t fuel;
     esp_status failed;
 };
@@ -127,8 +137,24 @@ uint32_t esp_expr_not(struct esp_exprs *x, uint32_t base, uint32_t r);
 /* A state of an object's members that some text completes; see objects.h. */
 uint32_t esp_expr_keys(struct esp_exprs *x, uint32_t object, uint32_t at, uint32_t from, uint32_t count);
 
-/* deriv.c */
-uint32_t esp_expr_deriv(struct esp_exprs *x, uint32_t id, unsigned byte);
+/* edges.c: a set of tokens, as sorted pairs (first, last); EMPTY when there are none. */
+uint32_t esp_expr_token(struct esp_exprs *x, const uint32_t *pairs, uint32_t n_pairs);
+/* r, of which at most n_tokens tokens may end inside; ESP_EXPR_INF: any number. Where r may not end when they are
+ * spent (inside a character), it goes on until it may. */
+uint32_t esp_expr_budget(struct esp_exprs *x, uint32_t r, uint32_t n_tokens, bool begun);
+/* The same state after the end of a token: budgets that were begun have one token less. */
+uint32_t esp_expr_tick(struct esp_exprs *x, uint32_t id);
+/* The tokens that may come first: pushed to scratch as pairs (first, last). */
+void esp_expr_tokens(struct esp_exprs *x, uint32_t id);
+
+/* For the constructors of other files: finds an equal expression or stores this one. The list of a SET, ALT, AND
+ * or TOKEN was just added by esp_exprs_list and is dropped again when an equal one exists. */
+uint32_t esp_expr_intern(struct esp_exprs *x, struct esp_expr e);
+bool esp_exprs_list(struct esp_exprs *x, const uint32_t *values, uint32_t n);
+
+/* deriv.c. A symbol is a byte, or ESP_SYMBOL_TOKEN + a token taken as a whole. */
+#define ESP_SYMBOL_TOKEN 256u
+uint32_t esp_expr_deriv(struct esp_exprs *x, uint32_t id, unsigned symbol);
 /* The row of a state, made when missing. NULL once failed. */
 const struct esp_row *esp_expr_row(struct esp_exprs *x, uint32_t id);
 /* Next state, from the row when there is one. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "grammar/regex.h"
+#include "grammar/regions.h"
 #include "grammar/schema.h"
 
 #define COMPILE_BYTES_MAX (256u * 1024 * 1024)
@@ -39,27 +40,14 @@ static esp_status compile_choice(struct esp_grammar *g, const struct esp_grammar
 {
     struct esp_arena arena;
     struct esp_jv *root;
-    uint32_t n = 0;
+    uint32_t id = ESP_EXPR_EMPTY;
     esp_arena_init(&arena, ESP_TAG_GRAMMAR, COMPILE_BYTES_MAX);
     esp_status status = esp_jv_parse(&arena, spec->text, spec->n_bytes, &root, err);
-    if (status == ESP_OK && root->type != ESP_JV_ARRAY) {
-        status = esp_fail(err, ESP_EINVAL, "choice must be an array of strings, is %s", esp_jv_type_name(root));
-    }
-    struct esp_spell_word *words = NULL;
     if (status == ESP_OK) {
-        words = esp_arena_alloc(&arena, (size_t)root->n + 1, sizeof *words);
-        status = words == NULL ? ESP_ENOMEM : ESP_OK;
-    }
-    for (const struct esp_jv *v = status == ESP_OK ? root->child : NULL; v != NULL && status == ESP_OK; v = v->next) {
-        if (v->type != ESP_JV_STRING) {
-            status = esp_fail(err, ESP_EINVAL, "choice must be an array of strings, member %u is %s", v->index,
-                              esp_jv_type_name(v));
-            esp_err_place(err, "/%u", v->index);
-        }
-        words[n++] = (struct esp_spell_word){v->text, v->n_bytes};
+        status = esp_choice_build(&g->base, &arena, root, &id, err);
     }
     if (status == ESP_OK) {
-        status = one_start(g, esp_spell_words(&g->base, ESP_SPELL_RAW, &arena, words, n, false, ESP_EXPR_EPS));
+        status = one_start(g, id);
     }
     esp_arena_finish(&arena);
     return status;
@@ -84,7 +72,7 @@ static esp_status compile_kind(struct esp_grammar *g, const struct esp_grammar_s
     case ESP_GRAMMAR_CHOICE: return compile_choice(g, spec, err);
     case ESP_GRAMMAR_GBNF: return esp_fail(err, ESP_EUNSUPPORTED, "GBNF grammars are not supported");
     case ESP_GRAMMAR_LARK: return esp_fail(err, ESP_EUNSUPPORTED, "Lark grammars are not supported");
-    case ESP_GRAMMAR_REGIONS: return esp_fail(err, ESP_EUNSUPPORTED, "regions are not supported");
+    case ESP_GRAMMAR_REGIONS: return esp_regions_compile(g, spec, err);
     }
     return esp_fail(err, ESP_EINVAL, "unknown kind of grammar");
 }
@@ -125,9 +113,9 @@ static esp_status check_spec(const struct esp_grammar_spec *spec, struct esp_err
     if (spec->text == NULL && spec->n_bytes > 0) {
         return esp_fail(err, ESP_EINVAL, "a grammar without text");
     }
-    if (spec->n_bytes > ESP_GRAMMAR_TEXT_BYTES_MAX) {
-        return esp_fail(err, ESP_ELIMIT, "a grammar of %zu bytes; at most %u are taken", spec->n_bytes,
-                        ESP_GRAMMAR_TEXT_BYTES_MAX);
+    size_t bytes_max = spec->kind == ESP_GRAMMAR_REGIONS ? ESP_GRAMMAR_REGIONS_BYTES_MAX : ESP_GRAMMAR_TEXT_BYTES_MAX;
+    if (spec->n_bytes > bytes_max) {
+        return esp_fail(err, ESP_ELIMIT, "a grammar of %zu bytes; at most %zu are taken", spec->n_bytes, bytes_max);
     }
     return ESP_OK;
 }

@@ -26,7 +26,7 @@
 struct esp_trie;
 enum esp_token_role {
     ESP_ROLE_TEXT,    /* spells bytes */
-    ESP_ROLE_CONTROL, /* never reachable through bytes; no bytes, or bytes to be ignored */
+    ESP_ROLE_CONTROL, /* never reachable through bytes, which are its name, as in <|tool|> */
     ESP_ROLE_END      /* a control token that ends the answer */
 };
 struct esp_trie_token {
@@ -48,14 +48,20 @@ enum esp_grammar_kind {
     ESP_GRAMMAR_JSON,   /* any JSON object (response_format json_object); text unused */
     ESP_GRAMMAR_GBNF,   /* refused with ESP_EUNSUPPORTED until it is built */
     ESP_GRAMMAR_LARK,   /* likewise */
-    ESP_GRAMMAR_REGIONS /* likewise; text = JSON of regions, below */
+    ESP_GRAMMAR_REGIONS /* text = JSON of regions, below */
 };
 /* Regions: an answer made of parts, for tools, reasoning and schemas in one grammar. A part is one of
  *   {"seq":[P…]}  {"any":[P…]}  {"repeat":P,"min":0,"max":N}      max absent: no limit
  *   {"text":"…"}  {"token":id or "<name>"}                        exactly this text, this control token
  *   {"schema":S,"options":{…}}  {"regex":"…"}  {"choice":[…]}     as the kinds of the same names
  *   {"free":{"until":["…" or {"token":…}, …],"tokens":N}}         any text without one of these; at most N tokens
- * In a seq, what follows a free part begins with one of its "until", or ends the answer. */
+ * A schema may also be given as a string that holds its source. Options of a schema go before those of the compile;
+ * "escapes" must be the same in all. A token that spells text (user-defined ones such as <tool_call>) means its
+ * bytes, so it may come whole or in pieces, and so may every text; end tokens are no parts, they come by themselves
+ * when all is complete. Control tokens never come inside of free text, whether they are in "until" or not; what
+ * follows a free part usually begins with one of its "until". A token counts when it ends inside the free part; after
+ * N of them only what follows may come (and the rest of a character). At most ESP_GRAMMAR_REGIONS_BYTES_MAX of text. */
+#define ESP_GRAMMAR_REGIONS_BYTES_MAX (8u * 1024 * 1024)
 enum esp_grammar_whitespace { ESP_WS_COMPACT, ESP_WS_LINE, ESP_WS_PRETTY };
 
 /* Zero is the default of every field. */

@@ -14,6 +14,7 @@ struct reader {
     struct esp_arena *arena;
     const char *text;
     size_t n, at;
+    unsigned depth_max;
     struct esp_err *err;
 };
 
@@ -229,6 +230,7 @@ static esp_status after_value(struct reader *in, struct esp_jv **open)
             return (*open)->n == 0 ? ESP_OK : fail(in, ESP_EINVAL, "a comma or the end was expected");
         }
         in->at++;
+        (*open)->source_bytes = (size_t)(in->text + in->at - (*open)->source);
         esp_status status = close == '}' ? check_keys(in, *open) : ESP_OK;
         if (status != ESP_OK) {
             return status;
@@ -250,7 +252,9 @@ static esp_status read_tree(struct reader *in, struct esp_jv **ret_root)
             status = read_key(in, value);
         }
         if (status == ESP_OK) {
+            value->source = in->text + in->at;
             status = read_value(in, value);
+            value->source_bytes = (size_t)(in->text + in->at - value->source);
         }
         if (status != ESP_OK) {
             return status;
@@ -265,7 +269,7 @@ static esp_status read_tree(struct reader *in, struct esp_jv **ret_root)
             for (const struct esp_jv *up = open; up != NULL; up = up->parent) {
                 depth++;
             }
-            if (depth > ESP_GRAMMAR_DEPTH_MAX) {
+            if (depth > in->depth_max) {
                 return fail(in, ESP_ELIMIT, "nested too deep");
             }
             open = value;
@@ -282,9 +286,15 @@ static esp_status read_tree(struct reader *in, struct esp_jv **ret_root)
 esp_status esp_jv_parse(struct esp_arena *arena, const char *text, size_t n_bytes, struct esp_jv **ret_root,
                         struct esp_err *err)
 {
-    struct reader in = {.arena = arena, .text = text, .n = n_bytes, .err = err};
+    return esp_jv_parse_large(arena, text, n_bytes, ESP_GRAMMAR_TEXT_BYTES_MAX, ESP_GRAMMAR_DEPTH_MAX, ret_root, err);
+}
+
+esp_status esp_jv_parse_large(struct esp_arena *arena, const char *text, size_t n_bytes, size_t bytes_max,
+                              unsigned depth_max, struct esp_jv **ret_root, struct esp_err *err)
+{
+    struct reader in = {.arena = arena, .text = text, .n = n_bytes, .depth_max = depth_max, .err = err};
     struct esp_jv *root = NULL;
-    if (n_bytes > ESP_GRAMMAR_TEXT_BYTES_MAX) {
+    if (n_bytes > bytes_max) {
         return fail(&in, ESP_ELIMIT, "text is too long");
     }
     in.at = n_bytes == 0 ? 0 : esp_utf8_valid(text, n_bytes);

@@ -24,12 +24,17 @@ struct esp_jv {
     uint32_t key_bytes;
     const char *text; /* decoded string or number as written */
     const char *key;  /* member of an object: its name, decoded */
+    const char *source; /* where the value stands in the text that was parsed; borrowed */
+    size_t source_bytes;
     struct esp_jv *parent, *child, *last, *next;
     void *extra;
 };
 
 esp_status esp_jv_parse(struct esp_arena *arena, const char *text, size_t n_bytes, struct esp_jv **ret_root,
                         struct esp_err *err);
+/* The same with limits of its own, for texts that hold schemas. */
+esp_status esp_jv_parse_large(struct esp_arena *arena, const char *text, size_t n_bytes, size_t bytes_max,
+                              unsigned depth_max, struct esp_jv **ret_root, struct esp_err *err);
 struct esp_jv *esp_jv_get(const struct esp_jv *object, const char *key, size_t key_bytes);
 struct esp_jv *esp_jv_find(const struct esp_jv *object, const char *key);
 bool esp_jv_is(const struct esp_jv *string, const char *text);

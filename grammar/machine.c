@@ -157,6 +157,7 @@ static uint32_t intern(struct esp_store *s, struct esp_thread *threads, uint32_t
     struct esp_conf conf = {.at = s->n_threads, .n = n, .clamped = ESP_CONF_UNKNOWN};
     for (uint32_t idx = 0; idx < n; idx++) {
         conf.complete |= threads[idx].expr == ESP_EXPR_EPS && threads[idx].parent == ESP_CONF_BOTTOM;
+        conf.tokens = conf.tokens || (s->x.exprs[threads[idx].expr].flags & ESP_EXPR_TOKENS) != 0;
     }
     memcpy(s->threads + s->n_threads, threads, n * sizeof *threads);
     s->n_threads += n;
@@ -262,8 +263,8 @@ static void start_pending(struct esp_store *s)
     s->n_pending = 0;
 }
 
-/* Turns work into a closed configuration. */
-static uint32_t close_work(struct esp_store *s)
+/* Follows calls and finished values of the threads in work; those that take something next are left there. */
+static void close_work(struct esp_store *s)
 {
     uint32_t n_kept = 0, at = 0;
     s->n_pending = 0;
@@ -271,8 +272,8 @@ static uint32_t close_work(struct esp_store *s)
         for (; at < s->n_work && s->x.failed == ESP_OK; at++) {
             struct esp_thread thread = s->work[at];
             const struct esp_expr *e = &s->x.exprs[thread.expr];
-            bool keep =
-                (e->flags & ESP_EXPR_BYTES) != 0 || (thread.expr == ESP_EXPR_EPS && thread.parent == ESP_CONF_BOTTOM);
+            bool keep = (e->flags & (ESP_EXPR_BYTES | ESP_EXPR_TOKENS)) != 0 ||
+                        (thread.expr == ESP_EXPR_EPS && thread.parent == ESP_CONF_BOTTOM);
             if (e->flags & ESP_EXPR_NULLABLE) {
                 if (thread.expr != ESP_EXPR_EPS && thread.parent == ESP_CONF_BOTTOM) {
                     add_work(s, ESP_EXPR_EPS, ESP_CONF_BOTTOM);
@@ -289,7 +290,13 @@ static uint32_t close_work(struct esp_store *s)
         }
         start_pending(s);
     }
-    uint32_t conf = intern(s, s->work, n_kept);
+    s->n_work = n_kept;
+}
+
+/* The configuration of the threads in work, which is emptied. */
+static uint32_t take_work(struct esp_store *s)
+{
+    uint32_t conf = intern(s, s->work, s->n_work);
     s->n_work = 0;
     return conf;
 }
@@ -298,22 +305,25 @@ uint32_t esp_conf_start(struct esp_store *s, uint32_t node)
 {
     s->n_work = 0;
     add_work(s, s->starts[node], ESP_CONF_BOTTOM);
-    return close_work(s);
+    close_work(s);
+    return take_work(s);
 }
 
 /* As esp_conf_step, without remembering the step. */
-static uint32_t step_once(struct esp_store *s, uint32_t conf, unsigned byte)
+static uint32_t step_once(struct esp_store *s, uint32_t conf, unsigned symbol)
 {
     uint32_t n = s->confs[conf].n, at = s->confs[conf].at;
     s->n_work = 0;
     for (uint32_t idx = 0; idx < n; idx++) {
         struct esp_thread thread = s->threads[at + idx];
-        uint32_t expr = esp_expr_step(&s->x, thread.expr, byte);
+        uint32_t expr = symbol < ESP_SYMBOL_TOKEN ? esp_expr_step(&s->x, thread.expr, symbol)
+                                                  : esp_expr_deriv(&s->x, thread.expr, symbol);
         if (expr != ESP_EXPR_EMPTY) {
             add_work(s, expr, thread.parent);
         }
     }
-    return s->n_work == 0 ? ESP_CONF_DEAD : close_work(s);
+    close_work(s);
+    return take_work(s);
 }
 
 uint32_t esp_conf_step(struct esp_store *s, uint32_t conf, unsigned byte)
@@ -379,7 +389,7 @@ struct esp_byteset esp_conf_alive(struct esp_store *s, uint32_t conf)
     return alive;
 }
 
-uint32_t esp_conf_run(struct esp_store *s, uint32_t conf, const uint8_t *bytes, uint32_t n_bytes)
+static uint32_t run(struct esp_store *s, uint32_t conf, const uint8_t *bytes, uint32_t n_bytes)
 {
     for (uint32_t at = 0; at < n_bytes && conf != ESP_CONF_DEAD; at++) {
         const uint32_t *next = s->confs[conf].next;
@@ -387,6 +397,65 @@ uint32_t esp_conf_run(struct esp_store *s, uint32_t conf, const uint8_t *bytes, 
                                                                    : step_once(s, conf, bytes[at]);
     }
     return conf;
+}
+
+/* The threads of both. */
+static uint32_t merge(struct esp_store *s, uint32_t a, uint32_t b)
+{
+    if (a == ESP_CONF_DEAD || b == ESP_CONF_DEAD || a == b) {
+        return a == ESP_CONF_DEAD ? b : a;
+    }
+    for (uint32_t idx = 0; idx < s->confs[a].n; idx++) {
+        struct esp_thread thread = s->threads[s->confs[a].at + idx];
+        add_work(s, thread.expr, thread.parent);
+    }
+    for (uint32_t idx = 0; idx < s->confs[b].n; idx++) {
+        struct esp_thread thread = s->threads[s->confs[b].at + idx];
+        add_work(s, thread.expr, thread.parent);
+    }
+    return take_work(s);
+}
+
+/* After the end of a token: what its budgets make of each thread. Threads that stay as they are were closed
+ * before and are not closed again. */
+uint32_t esp_conf_tick(struct esp_store *s, uint32_t conf)
+{
+    uint32_t n = s->confs[conf].n, at = s->confs[conf].at, n_same = 0;
+    if (!s->x.budgets) {
+        return conf;
+    }
+    for (uint32_t idx = 0; idx < n; idx++) {
+        struct esp_thread thread = s->threads[at + idx];
+        uint32_t expr = esp_expr_tick(&s->x, thread.expr);
+        n_same += expr == thread.expr;
+        if (expr != thread.expr) {
+            add_work(s, expr, thread.parent);
+        }
+    }
+    if (n_same == n) {
+        return conf;
+    }
+    close_work(s);
+    for (uint32_t idx = 0; idx < n && n_same > 0; idx++) {
+        struct esp_thread thread = s->threads[at + idx];
+        if (esp_expr_tick(&s->x, thread.expr) == thread.expr) {
+            add_work(s, thread.expr, thread.parent);
+        }
+    }
+    return take_work(s);
+}
+
+uint32_t esp_conf_take(struct esp_store *s, uint32_t conf, uint32_t token)
+{
+    uint32_t n_bytes, next = ESP_CONF_DEAD;
+    const uint8_t *bytes = esp_trie_token(s->trie, token, &n_bytes);
+    if (s->trie->roles[token] == ESP_ROLE_TEXT && n_bytes > 0) {
+        next = run(s, conf, bytes, n_bytes);
+    }
+    if (s->confs[conf].tokens) {
+        next = merge(s, next, step_once(s, conf, ESP_SYMBOL_TOKEN + token));
+    }
+    return esp_conf_tick(s, next);
 }
 
 /* ---- Counters ---------------------------------------------------------------------------------- */
@@ -429,6 +498,7 @@ static uint32_t clamp_expr(struct esp_exprs *x, uint32_t id, uint32_t n)
     case ESP_X_CAT: head = clamp_expr(x, e.a, n); return head == e.a ? id : esp_expr_cat(x, head, e.b);
     case ESP_X_LEN: return clamp_len(x, id, n);
     case ESP_X_REP: return esp_expr_rep(x, e.a, e.c > top ? top : e.c, e.d > top ? ESP_EXPR_INF : e.d);
+    case ESP_X_BUDGET: return e.b > 0 ? esp_expr_budget(x, e.a, 1, true) : id;
     case ESP_X_ALT: return e.b <= CLAMP_MEMBERS_MAX ? clamp_alt(x, id, n) : id;
     default: return id;
     }

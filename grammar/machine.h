@@ -41,6 +41,7 @@ struct esp_conf {
     uint8_t live;     /* can tokens finish it? enum in mask.c */
     uint8_t closed;   /* 0 not asked, 1 safe characters lead back here, 2 they do not */
     bool filled;      /* all of next is known, and the alive bytes */
+    bool tokens;      /* a token taken whole may come first */
 };
 
 struct esp_mask {
@@ -86,7 +87,10 @@ uint32_t esp_conf_start(struct esp_store *store, uint32_t node);
 uint32_t esp_conf_step(struct esp_store *store, uint32_t conf, unsigned byte);
 /* The bytes that may come next. Fills the whole table of steps. */
 struct esp_byteset esp_conf_alive(struct esp_store *store, uint32_t conf);
-uint32_t esp_conf_run(struct esp_store *store, uint32_t conf, const uint8_t *bytes, uint32_t n_bytes);
+/* Where a token leads that is no end token: by its bytes, whole, or both. Budgets in it are counted. */
+uint32_t esp_conf_take(struct esp_store *store, uint32_t conf, uint32_t token);
+/* After the end of a token: budgets that were begun have one token less. */
+uint32_t esp_conf_tick(struct esp_store *store, uint32_t conf);
 /* Counters that no token of at most n_bytes can see the difference of are cut down. */
 uint32_t esp_conf_clamp(struct esp_store *store, uint32_t conf, uint32_t n_bytes);
 bool esp_conf_closed(struct esp_store *store, uint32_t conf);

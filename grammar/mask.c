@@ -124,6 +124,32 @@ static bool build_zone(struct esp_store *s, uint32_t conf, uint64_t *mask)
     return true;
 }
 
+/* The tokens that may be taken whole. */
+static void add_whole(struct esp_store *s, uint32_t conf, uint64_t *mask)
+{
+    uint32_t mark = s->x.n_scratch;
+    for (uint32_t idx = 0; idx < s->confs[conf].n; idx++) {
+        esp_expr_tokens(&s->x, s->threads[s->confs[conf].at + idx].expr);
+    }
+    for (uint32_t at = mark; at + 1 < s->x.n_scratch; at += 2) {
+        for (uint32_t token = s->x.scratch[at]; token <= s->x.scratch[at + 1]; token++) {
+            esp_mask_set(mask, token);
+        }
+    }
+    s->x.n_scratch = mark;
+}
+
+/* Takes away the tokens after which no tokens can finish. */
+static void drop_stuck(struct esp_store *s, uint32_t conf, uint64_t *mask)
+{
+    for (uint32_t token = 0; token < s->trie->n_tokens; token++) {
+        if (esp_mask_has(mask, token) && s->trie->roles[token] != ESP_ROLE_END &&
+            !esp_store_live(s, esp_conf_take(s, conf, token))) {
+            mask[token / 64] &= ~((uint64_t)1 << (token % 64));
+        }
+    }
+}
+
 static void build(struct esp_store *s, uint32_t conf, uint64_t *mask)
 {
     const struct esp_trie *trie = s->trie;
@@ -145,14 +171,11 @@ static void build(struct esp_store *s, uint32_t conf, uint64_t *mask)
             esp_mask_set(mask, trie->ends[idx]);
         }
     }
-    for (uint32_t token = 0; token < trie->n_tokens && !trie->byte_complete; token++) {
-        if (esp_mask_has(mask, token) && trie->roles[token] == ESP_ROLE_TEXT) {
-            uint32_t n;
-            const uint8_t *bytes = esp_trie_token(trie, token, &n);
-            if (!esp_store_live(s, esp_conf_run(s, conf, bytes, n))) {
-                mask[token / 64] &= ~((uint64_t)1 << (token % 64));
-            }
-        }
+    if (s->confs[conf].tokens) {
+        add_whole(s, conf, mask);
+    }
+    if (!trie->byte_complete) {
+        drop_stuck(s, conf, mask);
     }
 }
 
@@ -252,8 +275,44 @@ struct search {
     uint32_t n, confs_cap, from_cap;
 };
 
+/* Adds what number `from` led to by one token; true when it is live. */
+static bool reach(struct esp_store *s, struct search *q, uint32_t from, uint32_t now)
+{
+    struct esp_conf *conf = &s->confs[now];
+    if (now != ESP_CONF_DEAD && (conf->complete || conf->live == LIVE_YES)) {
+        conf->live = LIVE_YES;
+        return true;
+    }
+    if (now != ESP_CONF_DEAD && conf->live == LIVE_UNKNOWN) {
+        if (!esp_vec_grow(&q->confs, &q->confs_cap, (uint64_t)q->n + 1) ||
+            !esp_vec_grow(&q->from, &q->from_cap, (uint64_t)q->n + 1)) {
+            esp_exprs_fail(&s->x, ESP_ENOMEM);
+            return false;
+        }
+        conf->live = LIVE_VISITED;
+        q->confs[q->n] = now;
+        q->from[q->n++] = from;
+    }
+    return false;
+}
+
+/* Tokens taken whole: of each range one, since all of it leads on where one does. */
+static bool expand_whole(struct esp_store *s, struct search *q, uint32_t from)
+{
+    uint32_t mark = s->x.n_scratch, conf = q->confs[from];
+    bool live = false;
+    for (uint32_t idx = 0; idx < s->confs[conf].n && s->confs[conf].tokens; idx++) {
+        esp_expr_tokens(&s->x, s->threads[s->confs[conf].at + idx].expr);
+    }
+    for (uint32_t at = mark; at + 1 < s->x.n_scratch && !live; at += 2) {
+        live = reach(s, q, from, esp_conf_take(s, conf, s->x.scratch[at]));
+    }
+    s->x.n_scratch = mark;
+    return live;
+}
+
 /* Adds the configurations one token away from number `at`; true when one of them is live. */
-static bool expand(struct esp_store *s, struct search *q, uint32_t at, uint32_t *ret_found)
+static bool expand(struct esp_store *s, struct search *q, uint32_t at)
 {
     const struct esp_tree *tree = &s->trie->all;
     s->stack[0] = q->confs[at];
@@ -269,24 +328,11 @@ static bool expand(struct esp_store *s, struct search *q, uint32_t at, uint32_t 
         if (tree->nodes[node_at].tokens == node->tokens) {
             continue; /* no token ends here */
         }
-        struct esp_conf *conf = &s->confs[now];
-        if (conf->complete || conf->live == LIVE_YES) {
-            conf->live = LIVE_YES;
-            *ret_found = at;
+        if (reach(s, q, at, esp_conf_tick(s, now))) {
             return true;
         }
-        if (conf->live == LIVE_UNKNOWN) {
-            if (!esp_vec_grow(&q->confs, &q->confs_cap, (uint64_t)q->n + 1) ||
-                !esp_vec_grow(&q->from, &q->from_cap, (uint64_t)q->n + 1)) {
-                esp_exprs_fail(&s->x, ESP_ENOMEM);
-                return false;
-            }
-            conf->live = LIVE_VISITED;
-            q->confs[q->n] = now;
-            q->from[q->n++] = at;
-        }
     }
-    return false;
+    return expand_whole(s, q, at);
 }
 
 /* Writes down what a search found: the way to the live one is live, or everything seen is dead. */
@@ -323,7 +369,11 @@ bool esp_store_live(struct esp_store *s, uint32_t conf)
         s->confs[conf].live = LIVE_VISITED;
     }
     for (uint32_t at = 0; at < q.n && !live && s->x.failed == ESP_OK; at++) {
-        live = at >= LIVE_SEARCH_MAX || expand(s, &q, at, &found);
+        live = at >= LIVE_SEARCH_MAX;
+        if (!live && expand(s, &q, at)) {
+            live = true;
+            found = at;
+        }
     }
     note_search(s, &q, live, found);
     esp_free(q.confs);

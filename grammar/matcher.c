@@ -72,10 +72,8 @@ static esp_status replay(struct esp_matcher *m)
     pthread_mutex_lock(&store->lock);
     m->confs[0] = esp_conf_start(store, 0);
     for (uint32_t idx = 0; idx < m->n && store->x.failed == ESP_OK; idx++) {
-        uint32_t n_bytes;
-        const uint8_t *bytes = esp_trie_token(m->grammar->trie, m->tokens[idx], &n_bytes);
         bool end = m->grammar->trie->roles[m->tokens[idx]] == ESP_ROLE_END;
-        m->confs[idx + 1] = end ? m->confs[idx] : esp_conf_run(store, m->confs[idx], bytes, n_bytes);
+        m->confs[idx + 1] = end ? m->confs[idx] : esp_conf_take(store, m->confs[idx], m->tokens[idx]);
     }
     esp_status status = store->x.failed;
     pthread_mutex_unlock(&store->lock);
@@ -203,16 +201,11 @@ bool esp_matcher_ended(const struct esp_matcher *matcher)
 /* Where a token leads, ESP_CONF_DEAD when it is not allowed. The store is locked. */
 static uint32_t lead(const struct esp_matcher *m, uint32_t token)
 {
-    const struct esp_trie *trie = m->grammar->trie;
-    uint32_t n_bytes, conf = m->confs[m->n];
-    const uint8_t *bytes = esp_trie_token(trie, token, &n_bytes);
-    if (trie->roles[token] == ESP_ROLE_END) {
+    uint32_t conf = m->confs[m->n];
+    if (m->grammar->trie->roles[token] == ESP_ROLE_END) {
         return m->store->confs[conf].complete ? conf : ESP_CONF_DEAD;
     }
-    if (trie->roles[token] == ESP_ROLE_CONTROL || n_bytes == 0) {
-        return ESP_CONF_DEAD;
-    }
-    conf = esp_conf_run(m->store, conf, bytes, n_bytes);
+    conf = esp_conf_take(m->store, conf, token);
     return esp_store_live(m->store, conf) ? conf : ESP_CONF_DEAD;
 }
 

@@ -346,3 +346,20 @@ uint32_t esp_trie_n_tokens(const struct esp_trie *trie)
 {
     return trie->n_tokens;
 }
+
+uint32_t esp_trie_find(const struct esp_trie *trie, const char *bytes, size_t n_bytes)
+{
+    uint32_t found = UINT32_MAX;
+    for (uint32_t id = 0; id < trie->n_tokens && n_bytes > 0; id++) {
+        uint32_t n;
+        const uint8_t *own = esp_trie_token(trie, id, &n);
+        if (n != n_bytes || memcmp(own, bytes, n) != 0) {
+            continue;
+        }
+        if (trie->roles[id] != ESP_ROLE_TEXT) {
+            return id;
+        }
+        found = found == UINT32_MAX ? id : found;
+    }
+    return found;
+}

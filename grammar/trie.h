@@ -61,6 +61,9 @@ struct esp_trie {
     size_t total_bytes;
 };
 
+/* The token with exactly these bytes, a control or end token first; UINT32_MAX when there is none. */
+uint32_t esp_trie_find(const struct esp_trie *trie, const char *bytes, size_t n_bytes);
+
 static inline const uint8_t *esp_trie_token(const struct esp_trie *trie, uint32_t token, uint32_t *ret_n_bytes)
 {
     *ret_n_bytes = trie->token_at[token + 1] - trie->token_at[token];

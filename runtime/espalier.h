@@ -66,11 +66,12 @@ const char *esp_vocab_meta(const esp_vocab *vocab, const char *key);
 /* ---- Grammars ---------------------------------------------------------------------------------- */
 
 /* kind: "schema" (JSON schema as source text), "regex" (full match), "choice" (JSON array of strings),
- * "json" (any JSON object; text unused), "gbnf", "lark". options: a JSON object text with the names of
- * the command `grammar check`, or NULL. Equal grammars are compiled once (cache by content, bounded in
- * bytes). Refuses with ESP_EINVAL, ESP_EUNSUPPORTED, ESP_EUNSAT or ESP_ELIMIT; err->place is the JSON
- * pointer, err->keyword the keyword. A grammar is immutable and refcounted: give the reference back with
- * esp_grammar_unref, before vocab is closed. */
+ * "json" (any JSON object; text unused), "gbnf", "lark", "regions" (JSON of parts; grammar/grammar.h has
+ * its form). options: a JSON object text with the names of the command `grammar check`, or NULL. Equal
+ * grammars are compiled once (cache by content, bounded in bytes). Refuses with ESP_EINVAL,
+ * ESP_EUNSUPPORTED, ESP_EUNSAT or ESP_ELIMIT; err->place is the JSON pointer, err->keyword the keyword. A
+ * grammar is immutable and refcounted: give the reference back with esp_grammar_unref, before vocab is
+ * closed. */
 esp_status esp_vocab_grammar(const esp_vocab *vocab, const char *kind, const char *text, size_t n_bytes,
                              const char *options, esp_grammar **ret_grammar, struct esp_err *err);
 void esp_grammar_unref(esp_grammar *grammar); /* NULL is fine */

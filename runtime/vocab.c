@@ -225,9 +225,9 @@ static esp_status build_trie(const struct esp_tokenizer *tokenizer, struct esp_t
     }
     for (uint32_t id = 0; id < n_tokens; id++) {
         size_t n_bytes;
-        tokens[id].bytes = esp_tokenizer_bytes(tokenizer, id, false, &n_bytes);
-        tokens[id].n_bytes = (uint32_t)n_bytes;
         tokens[id].role = role_of(tokenizer, id);
+        tokens[id].bytes = esp_tokenizer_bytes(tokenizer, id, tokens[id].role != ESP_ROLE_TEXT, &n_bytes);
+        tokens[id].n_bytes = (uint32_t)n_bytes;
     }
     esp_status status = esp_trie_create(tokens, n_tokens, ret_trie, err);
     esp_free(tokens);
@@ -256,7 +256,7 @@ static bool kind_of(const char *name, enum esp_grammar_kind *ret_kind)
         enum esp_grammar_kind kind;
     } kinds[] = {{"schema", ESP_GRAMMAR_SCHEMA}, {"regex", ESP_GRAMMAR_REGEX}, {"choice", ESP_GRAMMAR_CHOICE},
                  {"json", ESP_GRAMMAR_JSON},     {"gbnf", ESP_GRAMMAR_GBNF},   {"grammar", ESP_GRAMMAR_GBNF},
-                 {"lark", ESP_GRAMMAR_LARK}};
+                 {"lark", ESP_GRAMMAR_LARK},     {"regions", ESP_GRAMMAR_REGIONS}};
     for (size_t idx = 0; idx < sizeof kinds / sizeof kinds[0]; idx++) {
         if (strcmp(kinds[idx].name, name) == 0) {
             *ret_kind = kinds[idx].kind;
