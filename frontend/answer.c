@@ -55,13 +55,14 @@ void esp_answer_clean(const char *bytes, size_t n_bytes, struct esp_buf *out)
 }
 
 /* Length of the longest stop string that ends at text + end, or 0. */
-static size_t stop_ending_at(const struct esp_answer *answer, const char *text, size_t end)
+static size_t stop_ending_at(const struct esp_answer *answer, const char *text, size_t end, const char **ret_stop)
 {
     size_t longest = 0;
     for (uint32_t idx = 0; idx < answer->n_stops; idx++) {
         size_t n = strlen(answer->stops[idx]);
         if (n <= end && n > longest && memcmp(text + end - n, answer->stops[idx], n) == 0) {
             longest = n;
+            *ret_stop = answer->stops[idx];
         }
     }
     return longest;
@@ -109,7 +110,7 @@ bool esp_answer_add_bytes(struct esp_answer *answer, const char *bytes, size_t n
     }
     answer->in_bytes += n_bytes;
     for (size_t end = old + 1; end <= held->n; end++) {
-        size_t n_stop = stop_ending_at(answer, held->data, end);
+        size_t n_stop = stop_ending_at(answer, held->data, end, &answer->stop);
         if (n_stop > 0) {
             release(answer, end - n_stop, out);
             answer->stopped = true;

@@ -22,6 +22,7 @@ struct esp_answer {
     uint32_t n_stops;
     struct esp_buf held;
     bool stopped;
+    const char *stop;   /* by which of the stop strings; NULL before */
     uint64_t in_bytes;  /* bytes of all tokens added */
     uint64_t out_bytes; /* of these, how many were sent; after a stop, where the text was cut */
 };

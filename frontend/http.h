@@ -208,6 +208,8 @@ void esp_api_schema_check(struct esp_exchange *exchange);
 void esp_api_chat(struct esp_exchange *exchange);
 void esp_api_completions(struct esp_exchange *exchange);
 void esp_api_embeddings(struct esp_exchange *exchange);
+void esp_api_messages(struct esp_exchange *exchange);
+void esp_api_count_tokens(struct esp_exchange *exchange);
 
 void esp_metrics_write(struct esp_buf *buf, const struct esp_metrics *metrics, const struct esp_engine_info *info);
 /* One line a finished exchange, on standard error. */

@@ -228,14 +228,15 @@ static bool too_slow(struct esp_conn *conn, int64_t now_ns)
 /* A silent stream gets a comment, so that proxies on the way do not take it for dead. */
 static void ping(struct esp_exchange *exchange, int64_t now_ns)
 {
-    static const char text[] = ": waiting\n\n";
+    static const char comment[] = ": waiting\n\n", event[] = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
+    const char *text = exchange->anthropic ? event : comment;
     pthread_mutex_lock(&exchange->lock);
     /* The head of an answer, `stream` too, is settled once it is ready. */
     bool due = exchange->ready && exchange->stream && !exchange->ended && !exchange->gone &&
                now_ns - exchange->last_out_ns > ESP_HTTP_PING_NS;
     pthread_mutex_unlock(&exchange->lock);
     if (due) {
-        esp_exchange_send(exchange, text, sizeof text - 1);
+        esp_exchange_send(exchange, text, strlen(text));
     }
 }
 

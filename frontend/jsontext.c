@@ -2,12 +2,15 @@
  * brackets outside strings. It still never reads past the end, whatever it is given. */
 #include "frontend/jsontext.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "frontend/answer.h"
 #include "runtime/base/json.h"
 #include "runtime/base/utf8.h"
+
+#define WRITE_DEPTH_MAX 128
 
 json_t *esp_jsontext_parse(const char *text, size_t n_bytes, struct esp_err *err)
 {
@@ -212,6 +215,67 @@ const char *esp_jsontext_find(const char *text, size_t n_bytes, const char *cons
     }
     *ret_n_bytes = skip_value(text, n_bytes, at) - at;
     return text + at;
+}
+
+bool esp_jsontext_next(const char *text, size_t n_bytes, size_t *at, const char **ret_item, size_t *ret_n_bytes)
+{
+    size_t from = skip_space(text, n_bytes, *at + 1); /* behind [ or a comma */
+    if (*at >= n_bytes || (text[*at] != '[' && text[*at] != ',') || from >= n_bytes || text[from] == ']') {
+        return false;
+    }
+    size_t behind = skip_value(text, n_bytes, from);
+    *ret_item = text + from;
+    *ret_n_bytes = behind - from;
+    *at = skip_space(text, n_bytes, behind);
+    return true;
+}
+
+static void write_real(struct esp_buf *buf, double value)
+{
+    char text[40];
+    int digits = 15;
+    do {
+        snprintf(text, sizeof text, "%.*g", digits++, value);
+    } while (digits <= 17 && strtod(text, NULL) != value);
+    bool is_real = strpbrk(text, ".e") != NULL;
+    esp_buf_printf(buf, "%s%s", text, is_real ? "" : ".0");
+}
+
+/* depth: the parser's limit holds for every value that came from outside, and what is built around one is flat. */
+static void write_value(struct esp_buf *buf, const json_t *value, int depth)
+{
+    assert(depth < WRITE_DEPTH_MAX);
+    const char *key;
+    json_t *member;
+    size_t idx = 0;
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        json_object_foreach((json_t *)(uintptr_t)value, key, member)
+        {
+            esp_buf_char(buf, idx++ > 0 ? ',' : '{');
+            esp_jsontext_quote_str(buf, key);
+            esp_buf_char(buf, ':');
+            write_value(buf, member, depth + 1);
+        }
+        esp_buf_str(buf, idx == 0 ? "{}" : "}");
+        break;
+    case JSON_ARRAY:
+        for (; idx < json_array_size(value); idx++) {
+            esp_buf_char(buf, idx > 0 ? ',' : '[');
+            write_value(buf, json_array_get(value, idx), depth + 1);
+        }
+        esp_buf_str(buf, idx == 0 ? "[]" : "]");
+        break;
+    case JSON_STRING: esp_jsontext_quote(buf, json_string_value(value), json_string_length(value)); break;
+    case JSON_INTEGER: esp_buf_printf(buf, "%lld", (long long)json_integer_value(value)); break;
+    case JSON_REAL: write_real(buf, json_real_value(value)); break;
+    default: esp_buf_str(buf, json_is_true(value) ? "true" : json_is_false(value) ? "false" : "null"); break;
+    }
+}
+
+void esp_jsontext_write(struct esp_buf *buf, const json_t *value)
+{
+    write_value(buf, value, 0);
 }
 
 void esp_jsontext_quote(struct esp_buf *buf, const char *text, size_t n_bytes)

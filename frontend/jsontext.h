@@ -22,6 +22,12 @@ json_t *esp_jsontext_parse(const char *text, size_t n_bytes, struct esp_err *err
 const char *esp_jsontext_find(const char *text, size_t n_bytes, const char *const *path, size_t n_path,
                               size_t *ret_n_bytes);
 
+/* Goes through the items of the array at text: *at is 0 at first; false behind the last one. */
+bool esp_jsontext_next(const char *text, size_t n_bytes, size_t *at, const char **ret_item, size_t *ret_n_bytes);
+
+/* Appends a parsed value, compactly; a real number with the fewest digits that give it back. */
+void esp_jsontext_write(struct esp_buf *buf, const json_t *value);
+
 /* Appends text as a JSON string with quotes; bytes that are not UTF-8 become U+FFFD. */
 void esp_jsontext_quote(struct esp_buf *buf, const char *text, size_t n_bytes);
 void esp_jsontext_quote_str(struct esp_buf *buf, const char *text);

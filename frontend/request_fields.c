@@ -12,11 +12,13 @@
 enum rule {
     READ,  /* checked where it is read */
     ANY,   /* any value: about the caller, not the answer */
+    WARN,  /* any value: has no effect, and a warning says so */
     EMPTY, /* an empty array or object, or the value in `allowed` */
     ONLY   /* the values in `allowed`, separated by | */
 };
 #define BOTH (ESP_API_CHAT | ESP_API_COMPLETIONS)
-#define EVERY (BOTH | ESP_API_EMBEDDINGS)
+#define TEXT (BOTH | ESP_API_MESSAGES)
+#define EVERY (TEXT | ESP_API_EMBEDDINGS)
 
 static const struct field {
     const char *name;
@@ -25,16 +27,16 @@ static const struct field {
     const char *allowed, *hint;
 } fields[] = {
     {"model", EVERY, READ},
-    {"messages", ESP_API_CHAT, READ},
+    {"messages", ESP_API_CHAT | ESP_API_MESSAGES, READ},
     {"prompt", ESP_API_COMPLETIONS, READ},
     {"input", ESP_API_EMBEDDINGS, READ},
     {"encoding_format", ESP_API_EMBEDDINGS, READ},
     {"dimensions", ESP_API_EMBEDDINGS, READ},
     {"pooling", ESP_API_EMBEDDINGS, READ},
-    {"temperature", BOTH, READ},
-    {"top_p", BOTH, READ},
-    {"top_k", BOTH, READ},
-    {"min_p", BOTH, READ},
+    {"temperature", TEXT, READ},
+    {"top_p", TEXT, READ},
+    {"top_k", TEXT, READ},
+    {"min_p", TEXT, READ},
     {"presence_penalty", BOTH, READ},
     {"frequency_penalty", BOTH, READ},
     {"repetition_penalty", BOTH, READ},
@@ -44,14 +46,14 @@ static const struct field {
     {"n", BOTH, READ},
     {"best_of", ESP_API_COMPLETIONS, READ},
     {"echo", ESP_API_COMPLETIONS, READ},
-    {"seed", BOTH, READ},
+    {"seed", TEXT, READ},
     {"stop", BOTH, READ},
-    {"stream", BOTH, READ},
+    {"stream", TEXT, READ},
     {"stream_options", BOTH, READ},
-    {"max_tokens", BOTH, READ},
+    {"max_tokens", TEXT, READ},
     {"max_completion_tokens", ESP_API_CHAT, READ},
     {"ignore_eos", BOTH, READ},
-    {"cache_salt", BOTH, READ},
+    {"cache_salt", TEXT, READ},
     {"response_format", BOTH, READ},
     {"structured_outputs", BOTH, READ},
     {"regex", BOTH, READ},
@@ -61,10 +63,27 @@ static const struct field {
     {"chat_template_kwargs", ESP_API_CHAT, READ},
     {"add_generation_prompt", ESP_API_CHAT, READ},
     {"user", EVERY, ANY},
-    {"metadata", BOTH, ANY},
+    {"metadata", TEXT, ANY},
     {"safety_identifier", BOTH, ANY},
     {"prompt_cache_key", BOTH, ANY}, /* tells servers apart; here there is one cache */
     {"parallel_tool_calls", ESP_API_CHAT, ONLY, "true|false"},
+    {"system", ESP_API_MESSAGES, READ},
+    {"stop_sequences", ESP_API_MESSAGES, READ},
+    {"tools", ESP_API_MESSAGES, READ},
+    {"tool_choice", ESP_API_MESSAGES, READ},
+    {"thinking", ESP_API_MESSAGES, READ},
+    {"output_config", ESP_API_MESSAGES, READ},
+    {"output_format", ESP_API_MESSAGES, READ},
+    {"cache_control", ESP_API_MESSAGES, ANY}, /* what can be reused is, without being told */
+    {"service_tier", ESP_API_MESSAGES, ONLY, "\"auto\"|\"standard_only\""},
+    {"context_management", ESP_API_MESSAGES, WARN, NULL, "earlier turns are not edited"},
+    {"container", ESP_API_MESSAGES, WARN, NULL, "there are no containers"},
+    {"mcp_servers", ESP_API_MESSAGES, EMPTY, NULL, "tools are called by the caller"},
+    {"inference_geo", ESP_API_MESSAGES, WARN, NULL, "everything runs here"},
+    {"diagnostics", ESP_API_MESSAGES, WARN, NULL, "GET /v1/cache tells what is cached"},
+    {"user_profile_id", ESP_API_MESSAGES, ANY},
+    {"workspace_id", ESP_API_MESSAGES, ANY},
+    {"speed", ESP_API_MESSAGES, WARN, NULL, "there is one speed"},
     {"tools", ESP_API_CHAT, EMPTY, NULL, "tool calls are not part of this version"},
     {"tool_choice", ESP_API_CHAT, ONLY, "\"none\"|\"auto\"", "tool calls are not part of this version"},
     {"functions", ESP_API_CHAT, EMPTY, NULL, "tool calls are not part of this version"},
@@ -149,8 +168,13 @@ static bool is_foreign_constraint(const char *name)
     return strncmp(name, "guided_", 7) == 0 || strcmp(name, "json_schema") == 0 || strcmp(name, "ebnf") == 0;
 }
 
-static esp_status check_field(const struct field *field, const json_t *value, struct esp_err *err)
+static esp_status check_field(const struct field *field, const json_t *value, struct esp_buf *warnings,
+                              struct esp_err *err)
 {
+    if (field->rule == WARN && !json_is_null(value)) {
+        esp_request_warn(warnings, "ignored_field", field->name, field->hint);
+        return ESP_OK;
+    }
     bool fine = field->rule == READ || field->rule == ANY || json_is_null(value) || is_one_of(value, field->allowed) ||
                 (field->rule == EMPTY && asks_for_nothing(value) && !is_foreign_constraint(field->name));
     if (fine) {
@@ -187,7 +211,7 @@ esp_status esp_request_fields(const struct esp_request_source *source, struct es
         if (field == NULL) {
             status = unknown_field(source, name, warnings, err);
         } else {
-            status = check_field(field, json_object_iter_value(iter), err);
+            status = check_field(field, json_object_iter_value(iter), warnings, err);
         }
         iter = json_object_iter_next((json_t *)(uintptr_t)source->json, iter);
     }

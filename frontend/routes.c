@@ -11,6 +11,8 @@ static const struct esp_route routes[] = {
     {"POST", "/v1/chat/completions", esp_api_chat, ESP_ROUTE_ENGINE},
     {"POST", "/v1/completions", esp_api_completions, ESP_ROUTE_ENGINE},
     {"POST", "/v1/embeddings", esp_api_embeddings, ESP_ROUTE_ENGINE},
+    {"POST", "/v1/messages", esp_api_messages, ESP_ROUTE_ENGINE},
+    {"POST", "/v1/messages/count_tokens", esp_api_count_tokens, ESP_ROUTE_ENGINE},
     {"GET", "/v1/models", esp_api_models, ESP_ROUTE_FAST},
     {"GET", "/v1/models/", esp_api_model, ESP_ROUTE_FAST},
     {"POST", "/tokenize", esp_api_tokenize, ESP_ROUTE_ENGINE},

@@ -185,7 +185,7 @@ esp_status esp_logits(esp_engine *engine, const uint32_t *tokens, uint32_t n_tok
 
 enum esp_pooling { ESP_POOL_MEAN, ESP_POOL_LAST };
 /* The vector of a text: what the model's final norm gives, [n_embd] of esp_engine_info, of the last token or as the
- * mean over all tokens; of no particular length. Outside the cache and waiting like esp_logits, with the same errors. */
+ * mean over all tokens; of no particular length. Outside the cache, and it waits like esp_logits, with its errors. */
 esp_status esp_embed(esp_engine *engine, const uint32_t *tokens, uint32_t n_tokens, enum esp_pooling pooling,
                      float *ret_vector, struct esp_err *err);
 

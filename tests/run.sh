@@ -22,7 +22,7 @@ fi
 
 setup_build_packages
 setup_packages openssl # makes the certificate of a test
-setup_venv jsonschema==4.26.0 openai==3.57.0 pydantic==2.14.4 numpy jinja2==3.1.6
+setup_venv jsonschema==4.26.0 openai==3.57.0 anthropic==2.15.0 hypothesis==6.170.17 pydantic==2.14.4 numpy jinja2==3.1.6
 setup_build "$build" "${options[@]}"
 setup_model
 setup_model_gemma

@@ -65,7 +65,8 @@ def shapes():
 def refusals():
     with fake(n_ctx=16) as server:
         for body, param in [({}, "input"), ({"input": ""}, "input"), ({"input": []}, "input"),
-                            ({"input": None}, "input"), ({"input": 3}, "input"), ({"input": {"a": 1}}, "input"), ({"input": ["a", 3]}, "input"),
+                            ({"input": None}, "input"), ({"input": 3}, "input"), ({"input": {"a": 1}}, "input"),
+                            ({"input": ["a", 3]}, "input"),
                             ({"input": ["a", ""]}, "input"), ({"input": [[]]}, "input"), ({"input": [1, "a"]}, "input"),
                             ({"input": [-1]}, "input"), ({"input": [70000]}, "input"), ({"input": [1.5]}, "input"),
                             ({"input": [True]}, "input"), ({"input": ["a"] * 2049}, "input"),
