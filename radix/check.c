@@ -20,6 +20,7 @@ struct walk {
     uint32_t n_referenced;
     uint32_t n_on_list[ESP_TREE_LISTS]; /* by what the nodes say */
     uint64_t n_in_spaces;               /* by what the namespaces say */
+    uint32_t n_pinned, n_pin_ends;      /* nodes under a pin, and those where one ends */
 };
 
 __attribute__((format(printf, 2, 3))) static bool broken(const struct walk *walk, const char *fmt, ...)
@@ -60,7 +61,7 @@ static bool check_state(const struct walk *walk, uint32_t idx)
         return broken(walk, "page %u: on list %u, belongs on %u", idx, node->list, list_wanted(node));
     }
     if (!is_node(walk->tree, idx)) {
-        return (node->refs == 0 && node->n_children == 0) ||
+        return (node->refs == 0 && node->n_children == 0 && node->pins == 0) ||
                broken(walk, "page %u: %s, yet with references or children", idx,
                       esp_page_state_name((enum esp_page_state)node->state));
     }
@@ -113,6 +114,8 @@ struct below { /* what a list of children adds up to */
     uint32_t n;
     uint32_t n_on_list[ESP_CLASSES];
     uint64_t refs;
+    uint32_t pins;
+    bool shared, used; /* some child by two sessions; by any */
 };
 
 /* The children of a node, or of a namespace's root (parent NIL): links both ways, order of last use. */
@@ -136,6 +139,9 @@ static bool check_children(struct walk *walk, uint32_t ns, uint32_t parent, uint
         }
         below->n++;
         below->refs += node->refs;
+        below->pins += node->pins;
+        below->shared = below->shared || node->shared;
+        below->used = below->used || node->session != ESP_TREE_SESSION_NONE;
         if (node->list < ESP_CLASSES) {
             below->n_on_list[node->list]++;
         }
@@ -143,6 +149,25 @@ static bool check_children(struct walk *walk, uint32_t ns, uint32_t parent, uint
             return broken(walk, "child %u of %u: children run in a circle", idx, parent);
         }
     }
+    return true;
+}
+
+static bool check_pin(struct walk *walk, uint32_t idx, const struct below *below)
+{
+    const struct esp_tree *tree = walk->tree;
+    const struct esp_tree_node *node = &tree->nodes[idx];
+    if (node->pin > ESP_TREE_PINS_MAX || (node->pin != 0 && tree->pins[node->pin - 1].node != idx)) {
+        return broken(walk, "node %u: its pin %u is not its own", idx, node->pin);
+    }
+    if (node->pins != below->pins + (node->pin != 0)) {
+        return broken(walk, "node %u: %u pins, own and children's are %u", idx, node->pins,
+                      below->pins + (node->pin != 0));
+    }
+    if (node->pins > 0 && node->state != ESP_PAGE_CACHED) {
+        return broken(walk, "node %u: pinned and not written", idx);
+    }
+    walk->n_pinned += node->pins > 0;
+    walk->n_pin_ends += node->pin != 0;
     return true;
 }
 
@@ -158,6 +183,12 @@ static bool check_below(struct walk *walk, uint32_t idx)
     }
     if (memcmp(below.n_on_list, node->n_children_in, sizeof below.n_on_list) != 0) {
         return broken(walk, "node %u: children per class miscounted", idx);
+    }
+    if ((below.shared && !node->shared) || ((below.used || node->shared) && node->session == ESP_TREE_SESSION_NONE)) {
+        return broken(walk, "node %u: used by fewer sessions than what is below it", idx);
+    }
+    if (!check_pin(walk, idx, &below)) {
+        return false;
     }
     return below.refs <= node->refs ||
            broken(walk, "node %u: %u references, its children have %llu", idx, node->refs,
@@ -294,6 +325,14 @@ static bool check_totals(const struct walk *walk)
     }
     if (walk->n_referenced != tree->n_referenced) {
         return broken(walk, "%u nodes are referenced, counted %u", walk->n_referenced, tree->n_referenced);
+    }
+    if (walk->n_pinned != tree->n_pinned || walk->n_pin_ends != tree->n_pins) {
+        return broken(walk, "%u nodes under %u pins, counted %u under %u", walk->n_pinned, walk->n_pin_ends,
+                      tree->n_pinned, tree->n_pins);
+    }
+    if ((uint64_t)tree->n_pinned + tree->n_pin_reserved > tree->n_pin_pages_max) {
+        return broken(walk, "%u pages pinned and %u promised, the budget is %u", tree->n_pinned, tree->n_pin_reserved,
+                      tree->n_pin_pages_max);
     }
     if (walk->n_in_spaces != walk->n_nodes) {
         return broken(walk, "%u nodes, namespaces count %llu", walk->n_nodes, (unsigned long long)walk->n_in_spaces);

@@ -21,7 +21,7 @@ struct listing {
 
 const char *esp_evict_class_name(enum esp_evict_class class)
 {
-    static const char *const names[ESP_CLASSES] = {"tail", "normal", "return"};
+    static const char *const names[ESP_CLASSES] = {"tail", "normal", "return", "pinned"};
     assert(class < ESP_CLASSES);
     return names[class];
 }

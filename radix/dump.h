@@ -10,7 +10,7 @@
 #include "radix/tree.h"
 #include "runtime/base/buf.h"
 
-const char *esp_evict_class_name(enum esp_evict_class class); /* "tail", "normal", "return" */
+const char *esp_evict_class_name(enum esp_evict_class class); /* "tail", "normal", "return", "pinned" */
 /* Append to buf; a failure latches there (buf->failed). */
 void esp_tree_dump_text(const struct esp_tree *tree, uint32_t n_nodes_max, struct esp_buf *buf);
 void esp_tree_dump_dot(const struct esp_tree *tree, uint32_t n_nodes_max, struct esp_buf *buf);

@@ -2,7 +2,8 @@
  *
  *   lists[TAIL]     oldest ─► … ─► newest      every unreferenced node is on one list; a child stands
  *   lists[NORMAL]   oldest ─► … ─► newest      before its parent, and never in a higher class than
- *   lists[RETURN]   oldest ─► … ─► newest      it, so the first head found from above is a leaf
+ *   lists[RETURN]   oldest ─► … ─► newest      it, so the first head found from above is a leaf;
+ *   lists[PINNED]   oldest ─► … ─► newest      from this one nothing is ever taken
  *
  * Evicting a leaf takes constant time. When the leaf kept its parent in a higher class than the parent
  * asks for, the parent moves down now, and so on upward; the lists below are empty at that moment
@@ -15,7 +16,10 @@
 
 uint8_t esp_tree_class_in_force(const struct esp_tree_node *node)
 {
-    uint8_t class = ESP_CLASSES - 1;
+    uint8_t class = ESP_CLASS_PINNED;
+    if (node->pins > 0) {
+        return class;
+    }
     while (class > node->class && node->n_children_in[class] == 0) {
         class--;
     }
@@ -93,7 +97,7 @@ static void evict_next(struct esp_tree *tree)
     int class = 0;
     while (tree->lists[class].n == 0) {
         class++;
-        assert(class < ESP_CLASSES);
+        assert(class < ESP_CLASS_PINNED);
     }
     uint32_t idx = tree->lists[class].head;
     uint32_t parent = tree->nodes[idx].parent;
@@ -112,6 +116,7 @@ void esp_tree_evict(struct esp_tree *tree, uint32_t n)
 
 uint32_t esp_tree_flush(struct esp_tree *tree)
 {
+    esp_tree_expire_pins(tree, INT64_MAX);
     uint32_t n = esp_tree_available(tree) - tree->lists[ESP_TREE_LIST_FREE].n;
     for (uint32_t idx = 0; idx < n; idx++) {
         evict_next(tree);
@@ -123,5 +128,9 @@ void esp_tree_set_now(struct esp_tree *tree, int64_t now_ns)
 {
     if (now_ns > tree->now_ns) {
         tree->now_ns = now_ns;
+        if (now_ns >= tree->pins_due_ns) {
+            esp_tree_expire_pins(tree, now_ns);
+        }
+        esp_tree_expire_returns(tree);
     }
 }

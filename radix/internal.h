@@ -6,11 +6,12 @@
  *   pending         in the tree; refs > 0, so it is on no list
  *   cached          in the tree; refs > 0: on no list, refs 0: on the list of its class
  *
- * The three class lists hold every unreferenced node, leaves or not, oldest use first. They work
+ * The class lists hold every unreferenced node, leaves or not, oldest use first. They work
  * without a search for leaves because of two rules that the walker checks:
- *   1. whatever touches a node touches its ancestors after it, so a child stands before its parent;
+ *   1. whatever touches a node on a list touches its ancestors after it, so a child stands before its parent;
  *   2. a node stands in the highest class of itself and its children.
- * The head of the lowest list in use is therefore always the leaf that has to go first.
+ * The head of the lowest list in use is therefore always the leaf that has to go first. A node under a pin is
+ * of the highest class, which eviction never takes.
  *
  * Thread: the engine's.
  */
@@ -41,6 +42,9 @@ struct esp_tree_node {
     uint8_t list;              /* class, ESP_TREE_LIST_FREE or ESP_TREE_LIST_NONE */
     uint8_t class;             /* highest given since the node was last unreferenced */
     uint8_t state;
+    bool shared;   /* two sessions have used it, and so its ancestors */
+    bool turn_end; /* a prompt of its session ended here */
+    uint16_t pins; /* through this node */
     uint64_t use_seq; /* order of last uses, unique */
     int64_t used_ns;
     uint32_t sibling_prev; /* towards the most recently used */
@@ -53,6 +57,8 @@ struct esp_tree_node {
     uint32_t refs; /* leases through this node */
     uint32_t n_children;
     uint32_t n_children_in[ESP_CLASSES]; /* children on that list */
+    uint32_t session; /* that used it first */
+    uint32_t pin;     /* one more than the index of the pin that ends here; 0 = none */
 } __attribute__((aligned(64)));
 _Static_assert(sizeof(struct esp_tree_node) == 192, "three cache lines");
 
@@ -63,6 +69,11 @@ struct esp_tree_cell { /* of the index */
 
 struct esp_tree_list {
     uint32_t head, tail, n;
+};
+
+struct esp_tree_pin {
+    uint32_t node; /* NIL: the record is free */
+    int64_t ttl_ns, until_ns;
 };
 
 struct esp_tree_ns {
@@ -88,10 +99,19 @@ struct esp_tree {
     struct esp_tree_list lists[ESP_TREE_LISTS];
     uint32_t n_in_state[ESP_PAGE_STATES];
     uint32_t n_referenced; /* tree nodes with refs > 0 */
+    struct esp_tree_pin *pins; /* [ESP_TREE_PINS_MAX] */
+    uint32_t n_pins, n_pinned, n_pin_reserved, n_pin_pages_max;
+    int64_t pins_due_ns; /* no pin expires before */
+    uint32_t session_last;
     uint64_t use_seq;
     int64_t now_ns;
     uint64_t evicted_total, hash_rejected_total;
 };
+
+static inline struct esp_node_id esp_tree_id(const struct esp_tree *tree, uint32_t idx)
+{
+    return idx == ESP_TREE_NIL ? ESP_NODE_NONE : (struct esp_node_id){idx, tree->nodes[idx].generation};
+}
 
 /* pages.c */
 void esp_tree_list_add(struct esp_tree *tree, uint8_t list, uint32_t idx); /* at the tail */
@@ -104,7 +124,15 @@ uint8_t esp_tree_class_in_force(const struct esp_tree_node *node); /* of itself 
 void esp_tree_evictable_add(struct esp_tree *tree, uint32_t idx);
 void esp_tree_evictable_remove(struct esp_tree *tree, uint32_t idx);
 void esp_tree_touch(struct esp_tree *tree, uint32_t idx); /* last use = now; not the ancestors */
-void esp_tree_evict(struct esp_tree *tree, uint32_t n);   /* n ≤ nodes on the class lists */
+void esp_tree_evict(struct esp_tree *tree, uint32_t n);   /* n ≤ nodes on the lists below PINNED */
+
+/* life.c */
+void esp_tree_expire_returns(struct esp_tree *tree);
+
+/* pins.c */
+void esp_tree_pins_init(struct esp_tree *tree);
+void esp_tree_pin_used(struct esp_tree *tree, uint32_t idx); /* the node has a pin */
+void esp_tree_expire_pins(struct esp_tree *tree, int64_t now_ns);
 
 static inline bool esp_tree_same_tokens(const uint32_t *left, const uint32_t *right)
 {

@@ -5,6 +5,8 @@
  * its 16 tokens are the next ones and its parent is the node we came from, so the whole path is equal.
  * Thread: the engine's. Takes no references.
  */
+#include <assert.h>
+
 #include "radix/internal.h"
 
 /* The child of `last` (NIL: of the root) that holds these tokens. Mostly it is the most recently used one;
@@ -20,11 +22,11 @@ static uint32_t next_page(struct esp_tree *tree, uint32_t slot, uint32_t last, c
                                &tree->hash_rejected_total);
 }
 
-/* The deepest node whose whole path equals the first pages; fills n_pages and n_cached. */
-static uint32_t find_pages(struct esp_tree *tree, uint32_t slot, const uint32_t *tokens, uint32_t n_pages_max,
-                           struct esp_match *match)
+/* The deepest node whose whole path equals the first pages, from `last` on; adds to n_pages and n_cached. */
+static uint32_t find_pages(struct esp_tree *tree, uint32_t slot, uint32_t last, const uint32_t *tokens,
+                           uint32_t n_pages_max, struct esp_match *match)
 {
-    uint32_t last = ESP_TREE_NIL;
+    tokens += (size_t)match->n_pages * ESP_TREE_PAGE_TOKENS;
     for (; match->n_pages < n_pages_max; match->n_pages++, tokens += ESP_TREE_PAGE_TOKENS) {
         uint32_t next = next_page(tree, slot, last, tokens);
         if (next == ESP_TREE_NIL) {
@@ -66,8 +68,8 @@ static uint32_t find_partial(const struct esp_tree *tree, uint32_t child, const 
     return best;
 }
 
-void esp_tree_match(struct esp_tree *tree, struct esp_ns_id ns, const uint32_t *tokens, uint32_t n_tokens_max,
-                    struct esp_match *ret_match)
+void esp_tree_match_from(struct esp_tree *tree, struct esp_ns_id ns, struct esp_node_id from, const uint32_t *tokens,
+                         uint32_t n_tokens_max, struct esp_match *ret_match)
 {
     *ret_match = (struct esp_match){.last = ESP_NODE_NONE, .copy_page = ESP_PAGE_NONE};
     const struct esp_tree_ns *space = esp_tree_ns_slot(tree, ns);
@@ -75,20 +77,21 @@ void esp_tree_match(struct esp_tree *tree, struct esp_ns_id ns, const uint32_t *
         return;
     }
     uint32_t slot = (uint32_t)(space - tree->spaces);
-    uint32_t last = find_pages(tree, slot, tokens, n_tokens_max / ESP_TREE_PAGE_TOKENS, ret_match);
-    if (ret_match->n_cached == ret_match->n_pages) {
-        uint32_t used = ret_match->n_pages * ESP_TREE_PAGE_TOKENS;
+    if (from.v != ESP_TREE_NIL) {
+        assert(esp_tree_node_alive(tree, from) && tree->nodes[from.v].state == ESP_PAGE_CACHED);
+        ret_match->n_pages = ret_match->n_cached = tree->nodes[from.v].depth;
+    }
+    uint32_t last = find_pages(tree, slot, from.v, tokens, n_tokens_max / ESP_TREE_PAGE_TOKENS, ret_match);
+    uint32_t used = ret_match->n_pages * ESP_TREE_PAGE_TOKENS;
+    if (ret_match->n_cached == ret_match->n_pages && used < n_tokens_max) {
         uint32_t child = last == ESP_TREE_NIL ? space->child_head : tree->nodes[last].child_head;
-        uint32_t copy = find_partial(tree, child, tokens + used, n_tokens_max - used, ret_match);
-        if (copy != ESP_TREE_NIL) {
-            ret_match->copy_page.v = copy;
-            esp_tree_touch(tree, copy);
-        }
+        ret_match->copy_page.v = find_partial(tree, child, tokens + used, n_tokens_max - used, ret_match);
     }
-    if (last != ESP_TREE_NIL) {
-        ret_match->last = (struct esp_node_id){last, tree->nodes[last].generation};
-    }
-    for (; last != ESP_TREE_NIL; last = tree->nodes[last].parent) {
-        esp_tree_touch(tree, last);
-    }
+    ret_match->last = esp_tree_id(tree, last);
+}
+
+void esp_tree_match(struct esp_tree *tree, struct esp_ns_id ns, const uint32_t *tokens, uint32_t n_tokens_max,
+                    struct esp_match *ret_match)
+{
+    esp_tree_match_from(tree, ns, ESP_NODE_NONE, tokens, n_tokens_max, ret_match);
 }

@@ -68,7 +68,7 @@ void esp_tree_page_free(struct esp_tree *tree, uint32_t idx)
 uint32_t esp_tree_available(const struct esp_tree *tree)
 {
     uint32_t n = tree->lists[ESP_TREE_LIST_FREE].n;
-    for (int class = 0; class < ESP_CLASSES; class++) {
+    for (int class = 0; class < ESP_CLASS_PINNED; class++) {
         n += tree->lists[class].n;
     }
     return n;
@@ -106,6 +106,8 @@ void esp_tree_get_stats(const struct esp_tree *tree, struct esp_tree_stats *ret_
     *ret_stats = (struct esp_tree_stats){
         .n_pages = tree->n_pages,
         .leased = tree->n_referenced + tree->n_in_state[ESP_PAGE_PRIVATE],
+        .pinned = tree->n_pinned,
+        .n_pins = tree->n_pins,
         .evicted_total = tree->evicted_total,
         .hash_rejected_total = tree->hash_rejected_total,
     };

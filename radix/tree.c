@@ -46,7 +46,8 @@ static size_t cell_bytes(uint32_t n_pages)
 size_t esp_tree_bytes(uint32_t n_pages)
 {
     return sizeof(struct esp_tree) + node_bytes(n_pages) + cell_bytes(n_pages) +
-           ESP_TREE_NAMESPACES_MAX * sizeof(struct esp_tree_ns) + ESP_TREE_NS_BUCKETS * sizeof(uint32_t);
+           ESP_TREE_NAMESPACES_MAX * sizeof(struct esp_tree_ns) + ESP_TREE_NS_BUCKETS * sizeof(uint32_t) +
+           ESP_TREE_PINS_MAX * sizeof(struct esp_tree_pin);
 }
 
 static void fill_pool(struct esp_tree *tree)
@@ -74,13 +75,17 @@ esp_status esp_tree_create(const struct esp_tree_config *config, struct esp_tree
     tree->cell_mask = n_cells_for(config->n_pages) - 1;
     tree->seed = config->seed;
     tree->hash_mask = mask_of(config->hash_bits);
+    tree->n_pin_pages_max = config->n_pin_pages_max;
     tree->nodes = esp_pages_map(ESP_TAG_TREE, node_bytes(config->n_pages));
     tree->cells = esp_pages_map(ESP_TAG_TREE, cell_bytes(config->n_pages));
     tree->spaces = esp_calloc(ESP_TAG_TREE, ESP_TREE_NAMESPACES_MAX, sizeof *tree->spaces);
     tree->space_buckets = esp_calloc(ESP_TAG_TREE, ESP_TREE_NS_BUCKETS, sizeof *tree->space_buckets);
-    if (tree->nodes == NULL || tree->cells == NULL || tree->spaces == NULL || tree->space_buckets == NULL) {
+    tree->pins = esp_calloc(ESP_TAG_TREE, ESP_TREE_PINS_MAX, sizeof *tree->pins);
+    if (tree->nodes == NULL || tree->cells == NULL || tree->spaces == NULL || tree->space_buckets == NULL ||
+        tree->pins == NULL) {
         goto fail;
     }
+    esp_tree_pins_init(tree);
     memset(tree->cells, 0xff, cell_bytes(config->n_pages));
     memset(tree->space_buckets, 0xff, ESP_TREE_NS_BUCKETS * sizeof *tree->space_buckets);
     for (int list = 0; list < ESP_TREE_LISTS; list++) {
@@ -100,6 +105,7 @@ void esp_tree_destroy(struct esp_tree *tree)
         return;
     }
     esp_tree_ns_finish(tree);
+    esp_free(tree->pins);
     esp_free(tree->space_buckets);
     esp_free(tree->spaces);
     esp_pages_unmap(ESP_TAG_TREE, tree->cells, cell_bytes(tree->n_pages));
@@ -121,11 +127,6 @@ static struct esp_tree_node *node_of(const struct esp_tree *tree, struct esp_nod
     return &tree->nodes[node.v];
 }
 
-static struct esp_node_id id_of(const struct esp_tree *tree, uint32_t idx)
-{
-    return idx == ESP_TREE_NIL ? ESP_NODE_NONE : (struct esp_node_id){idx, tree->nodes[idx].generation};
-}
-
 enum esp_page_state esp_tree_node_state(const struct esp_tree *tree, struct esp_node_id node)
 {
     return (enum esp_page_state)node_of(tree, node)->state;
@@ -139,14 +140,14 @@ struct esp_page_id esp_tree_node_page(const struct esp_tree *tree, struct esp_no
 
 struct esp_node_id esp_tree_page_node(const struct esp_tree *tree, struct esp_page_id page)
 {
-    struct esp_node_id node = id_of(tree, page.v);
+    struct esp_node_id node = esp_tree_id(tree, page.v);
     assert(esp_tree_node_alive(tree, node));
     return node;
 }
 
 struct esp_node_id esp_tree_node_parent(const struct esp_tree *tree, struct esp_node_id node)
 {
-    return id_of(tree, node_of(tree, node)->parent);
+    return esp_tree_id(tree, node_of(tree, node)->parent);
 }
 
 static void ref_add(struct esp_tree *tree, uint32_t idx)
@@ -157,13 +158,25 @@ static void ref_add(struct esp_tree *tree, uint32_t idx)
         esp_tree_evictable_remove(tree, idx);
         node->class = ESP_CLASS_TAIL;
     }
+    if (node->pin != 0) {
+        esp_tree_pin_used(tree, idx);
+    }
     esp_tree_touch(tree, idx);
 }
 
 void esp_tree_lease(struct esp_tree *tree, struct esp_node_id node, struct esp_page_id *ret_pages)
 {
+    esp_tree_lease_down(tree, ESP_NODE_NONE, node, ret_pages);
+}
+
+/* The nodes above `from` have the lease's reference already, and being referenced they stand on no list that a
+ * touched child could get ahead in. */
+void esp_tree_lease_down(struct esp_tree *tree, struct esp_node_id from, struct esp_node_id node,
+                         struct esp_page_id *ret_pages)
+{
     uint32_t depth = node_of(tree, node)->depth;
-    for (uint32_t idx = node.v; idx != ESP_TREE_NIL; idx = tree->nodes[idx].parent) {
+    for (uint32_t idx = node.v; idx != from.v; idx = tree->nodes[idx].parent) {
+        assert(idx != ESP_TREE_NIL);
         ref_add(tree, idx);
         if (ret_pages != NULL) {
             ret_pages[--depth].v = idx;
@@ -173,7 +186,7 @@ void esp_tree_lease(struct esp_tree *tree, struct esp_node_id node, struct esp_p
 
 void esp_tree_release(struct esp_tree *tree, struct esp_node_id node, enum esp_evict_class class)
 {
-    assert(esp_tree_node_alive(tree, node) && class < ESP_CLASSES);
+    assert(esp_tree_node_alive(tree, node) && class < ESP_CLASS_PINNED);
     uint32_t parent;
     for (uint32_t idx = node.v; idx != ESP_TREE_NIL; idx = parent) {
         struct esp_tree_node *at = &tree->nodes[idx];
@@ -222,6 +235,9 @@ static void enter(struct esp_tree *tree, uint32_t ns, uint32_t parent, struct es
     }
     tree->spaces[ns].n_nodes++;
     node->class = ESP_CLASS_TAIL;
+    node->session = ESP_TREE_SESSION_NONE;
+    node->shared = false;
+    node->turn_end = false;
     node->refs = 1;
     tree->n_referenced++;
     esp_tree_touch(tree, idx);
@@ -230,7 +246,7 @@ static void enter(struct esp_tree *tree, uint32_t ns, uint32_t parent, struct es
 void esp_tree_leave(struct esp_tree *tree, uint32_t idx)
 {
     struct esp_tree_node *node = &tree->nodes[idx];
-    assert(node->refs == 0 && node->child_head == ESP_TREE_NIL && node->list == ESP_TREE_LIST_NONE);
+    assert(node->refs == 0 && node->pins == 0 && node->child_head == ESP_TREE_NIL && node->list == ESP_TREE_LIST_NONE);
     esp_tree_index_remove(tree, idx);
     if (node->sibling_prev == ESP_TREE_NIL) {
         *child_head_of(tree, node->ns, node->parent) = node->sibling_next;
@@ -271,13 +287,13 @@ esp_status esp_tree_insert(struct esp_tree *tree, struct esp_ns_id ns, struct es
     *ret_existed = found != ESP_TREE_NIL;
     if (found != ESP_TREE_NIL) {
         ref_add(tree, found);
-        *ret_node = id_of(tree, found);
+        *ret_node = esp_tree_id(tree, found);
         return ESP_OK;
     }
     memcpy(tree->nodes[page.v].tokens, tokens, sizeof tree->nodes[page.v].tokens);
     esp_tree_page_set(tree, page.v, state);
     enter(tree, slot, parent.v, hash, page.v);
-    *ret_node = id_of(tree, page.v);
+    *ret_node = esp_tree_id(tree, page.v);
     return ESP_OK;
 }
 
@@ -293,15 +309,15 @@ static void view_of(const struct esp_tree *tree, uint32_t idx, struct esp_node_v
 {
     const struct esp_tree_node *node = &tree->nodes[idx];
     *ret_view = (struct esp_node_view){
-        .id = id_of(tree, idx),
-        .parent = id_of(tree, node->parent),
+        .id = esp_tree_id(tree, idx),
+        .parent = esp_tree_id(tree, node->parent),
         .ns = esp_tree_ns_id(tree, node->ns),
         .tokens = node->tokens,
         .page = {idx},
         .refs = node->refs,
         .depth = node->depth,
         .n_children = node->n_children,
-        .class = (enum esp_evict_class)node->class,
+        .class = (enum esp_evict_class)esp_tree_class_in_force(node),
         .state = (enum esp_page_state)node->state,
         .age_ns = tree->now_ns - node->used_ns,
     };

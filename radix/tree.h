@@ -18,8 +18,9 @@
  *   pending   in the tree, about to be written; twins see that it comes, and must not read it yet
  *   cached    in the tree and written; evictable when no one holds a lease on it or its children
  *
- * Eviction takes unreferenced leaves only, lowest class first, least recently used within a class.
- * A lease holds a reference on every node of its path, so a referenced set is closed upward.
+ * Eviction takes unreferenced leaves only, lowest class first, least recently used within a class; what a pin
+ * holds stays until the pin expires. A lease holds a reference on every node of its path, so a referenced
+ * set is closed upward, and so is a pinned one.
  * All memory is taken by create; only the byte strings of namespaces are allocated later (bounded).
  * Knows tokens, pages, namespaces; knows no tensors, text or HTTP.
  * Thread: the engine's. Ids are one-field structs so that the compiler refuses to mix them.
@@ -59,14 +60,17 @@ const char *esp_page_state_name(enum esp_page_state state); /* "free", "private"
 
 /* Lowest goes first. */
 enum esp_evict_class {
-    ESP_CLASS_TAIL,   /* tail of an answer that ended for good */
+    ESP_CLASS_TAIL,   /* tail of a conversation that ended for good */
     ESP_CLASS_NORMAL,
-    ESP_CLASS_RETURN, /* a tool call will come back to it */
+    ESP_CLASS_RETURN, /* a tool call will come back to it; NORMAL once ESP_TREE_RETURN_NS have passed unused */
+    ESP_CLASS_PINNED, /* never goes; set by esp_tree_pin alone */
     ESP_CLASSES
 };
+#define ESP_TREE_RETURN_NS ((int64_t)600 * 1000000000)
 
 struct esp_tree_config {
     uint32_t n_pages;
+    uint32_t n_pin_pages_max; /* pages that pins may hold together */
     uint64_t seed;      /* of the hash chain; random per process in production */
     unsigned hash_bits; /* 128 in production; tests cut it (4) to force collisions */
 };
@@ -75,6 +79,8 @@ struct esp_tree_stats {
     uint32_t pages[ESP_PAGE_STATES]; /* sums to n_pages */
     uint32_t n_pages;
     uint32_t leased;         /* tree nodes with refs > 0, plus private pages */
+    uint32_t pinned;         /* tree nodes under a pin */
+    uint32_t n_pins;
     uint64_t evicted_total;  /* pages */
     uint64_t hash_rejected_total; /* candidates whose hash matched and tokens or parent did not */
 };
@@ -105,26 +111,68 @@ struct esp_match {
     uint32_t n_copy_tokens;       /* … this many (0 = none), only when n_cached == n_pages */
 };
 /* Looks for the longest prefix of tokens[0 … n_tokens), using at most n_tokens_max of them (a caller
- * passes n_tokens − 1: one token is always computed). Changes nothing but last-use times.
+ * passes n_tokens − 1: one token is always computed). Changes nothing: a use is a lease.
  * O(pages found): the partial match looks at ESP_TREE_COPY_SCAN_MAX children at most, so that
  * thousands of tickets behind one policy cost no more than 64 (what is lost is under one page). */
 void esp_tree_match(struct esp_tree *tree, struct esp_ns_id ns, const uint32_t *tokens, uint32_t n_tokens_max,
                     struct esp_match *ret_match);
+/* The same for a prompt whose first pages are known to be those down to `from`, a written node: O(pages found
+ * behind it). The result counts from the root. `from` may be ESP_NODE_NONE. */
+void esp_tree_match_from(struct esp_tree *tree, struct esp_ns_id ns, struct esp_node_id from, const uint32_t *tokens,
+                         uint32_t n_tokens_max, struct esp_match *ret_match);
 
 /* Takes one reference on `node` and every ancestor. Writes their pages, root side first, to
  * ret_pages[0 … depth); NULL when they are not wanted. */
 void esp_tree_lease(struct esp_tree *tree, struct esp_node_id node, struct esp_page_id *ret_pages);
+/* Moves a lease on `from` (ESP_NODE_NONE: none yet) down to its descendant `node` in O(nodes between), and writes
+ * the pages of these to their places in ret_pages[0 … depth). */
+void esp_tree_lease_down(struct esp_tree *tree, struct esp_node_id from, struct esp_node_id node,
+                         struct esp_page_id *ret_pages);
 /* Gives the references back and sets the class of the nodes that become unreferenced (never lower
  * than another live use asks: the highest class given since the node was last unreferenced stays).
  * To let only the tail of an answer go first: lease the last prompt node, release the deepest node as
  * ESP_CLASS_TAIL, then release the last prompt node as ESP_CLASS_NORMAL. */
 void esp_tree_release(struct esp_tree *tree, struct esp_node_id node, enum esp_evict_class class);
 
+/* ---- Conversations: which pages come back (life.c) ----
+ *
+ * A session is a number that a client gave, or that the tree gives: a prompt that goes on where a request of an
+ * earlier turn ended belongs to the same session. Pages that two sessions used are shared; the others are one
+ * session's own and die with it. All of it is a hint for eviction and changes no result. */
+#define ESP_TREE_SESSION_NONE 0
+/* The session of a prompt that was found down to `node` (ESP_NODE_NONE: not at all): that of the turn that ended
+ * on this path, unless the path is shared below it; else a new one. */
+uint32_t esp_tree_session(struct esp_tree *tree, struct esp_node_id node);
+/* The turn of a session that leased `node` ends: marks the path as used by the session, and releases the lease.
+ * turn: the last node of its prompt, where the next turn will go on (ESP_NODE_NONE: nothing is marked).
+ * comes_back: the whole path becomes RETURN. Else pages of the session's own, behind the first n_head pages,
+ * become TAIL, and the rest NORMAL. */
+struct esp_tree_turn {
+    struct esp_node_id node, turn;
+    uint32_t session, n_head;
+    bool comes_back;
+};
+void esp_tree_end_turn(struct esp_tree *tree, const struct esp_tree_turn *turn);
+
+/* ---- Pins: pages that stay until a time (pins.c) ----
+ *
+ * Asked for at admission against the budget of the config: granted pages are reserved, and whoever holds
+ * a lease on the pages later turns the reservation into a pin. A pin is never given up before its time
+ * (but by esp_tree_flush, on the operator's word); each lease of its pages starts its time anew. */
+#define ESP_TREE_PINS_MAX 4096
+/* How many of the n_pages first pages of the prompt are under no pin now. */
+uint32_t esp_tree_unpinned(struct esp_tree *tree, struct esp_ns_id ns, const uint32_t *tokens, uint32_t n_pages);
+bool esp_tree_pin_reserve(struct esp_tree *tree, uint32_t n_pages); /* false: refused */
+void esp_tree_pin_return(struct esp_tree *tree, uint32_t n_pages);
+/* Pins the path of a leased node for ttl_ns from now or from its next use on, in place of a reservation. Returns the
+ * pages that were under no pin before, or ESP_EBUSY when more must be pinned than budget or table allow. */
+int64_t esp_tree_pin(struct esp_tree *tree, struct esp_node_id node, int64_t ttl_ns, uint32_t n_reserved);
+
 /* n private pages, evicting unreferenced leaves when the free list is short. All or nothing:
  * ESP_EBUSY when not enough can be freed. */
 esp_status esp_tree_alloc(struct esp_tree *tree, uint32_t n, struct esp_page_id *ret_pages);
 void esp_tree_free_private(struct esp_tree *tree, const struct esp_page_id *pages, uint32_t n);
-/* Pages that alloc could provide now: free plus evictable. */
+/* Pages that alloc could provide now: free plus evictable, pinned ones excluded. */
 uint32_t esp_tree_available(const struct esp_tree *tree);
 
 /* Enters a private page as the child of `parent` (ESP_NODE_NONE = the namespace root) holding the 16
@@ -149,7 +197,7 @@ struct esp_page_id esp_tree_node_page(const struct esp_tree *tree, struct esp_no
 struct esp_node_id esp_tree_page_node(const struct esp_tree *tree, struct esp_page_id page); /* pending or cached */
 struct esp_node_id esp_tree_node_parent(const struct esp_tree *tree, struct esp_node_id node);
 
-/* Drops every unreferenced cached node; returns the pages freed (not counted as evicted). */
+/* Drops every pin and every unreferenced cached node; returns the pages freed (not counted as evicted). */
 uint32_t esp_tree_flush(struct esp_tree *tree);
 void esp_tree_get_stats(const struct esp_tree *tree, struct esp_tree_stats *ret_stats);
 /* Advances the tree's notion of time (nanoseconds), used for last use and ages. An earlier time than
@@ -168,7 +216,7 @@ struct esp_node_view {
     const uint32_t *tokens; /* [16] */
     struct esp_page_id page;
     uint32_t refs, depth, n_children;
-    enum esp_evict_class class;
+    enum esp_evict_class class; /* in force: of the node and what hangs below it */
     enum esp_page_state state;
     int64_t age_ns;
 };

@@ -17,8 +17,16 @@ struct twin_node {
     uint32_t tokens[DEPTH_MAX * P]; /* depth pages of them */
     uint32_t refs, class;
     uint64_t seq;
+    int64_t used_ns;
+    uint32_t session;
+    bool shared, turn_end;
     bool cached;
     struct esp_node_id id;
+};
+
+struct twin_pin {
+    int node; /* -1: free */
+    int64_t ttl_ns, until_ns;
 };
 
 static struct {
@@ -32,6 +40,8 @@ static struct {
     struct esp_node_id dead[DEAD]; /* ids whose node left the tree */
     uint32_t n_dead;
     int64_t now_ns;
+    struct twin_pin pins[PAGES_MAX];
+    uint32_t n_pins_ever, n_moved_ever; /* pins made, RETURN nodes whose time ran out: the run must see some */
 } w;
 
 static uint32_t below(uint32_t n)
@@ -59,7 +69,7 @@ static uint32_t random_text(uint32_t *out)
 
 static int twin_find(uint32_t space, const uint32_t *tokens, uint32_t depth)
 {
-    for (int idx = 0; idx < PAGES_MAX; idx++) {
+    for (int idx = 0; idx < (int)w.n_pages; idx++) {
         const struct twin_node *node = &w.nodes[idx];
         if (node->used && node->space == space && node->depth == depth &&
             memcmp(node->tokens, tokens, depth * P * sizeof *tokens) == 0) {
@@ -78,7 +88,7 @@ static int twin_parent(int at)
 static bool twin_is_leaf(int at)
 {
     const struct twin_node *node = &w.nodes[at];
-    for (int idx = 0; idx < PAGES_MAX; idx++) {
+    for (int idx = 0; idx < (int)w.n_pages; idx++) {
         const struct twin_node *other = &w.nodes[idx];
         if (other->used && other->space == node->space && other->depth == node->depth + 1 &&
             memcmp(other->tokens, node->tokens, node->depth * P * sizeof *node->tokens) == 0) {
@@ -88,18 +98,72 @@ static bool twin_is_leaf(int at)
     return true;
 }
 
-static void twin_use_path(int at)
+static void twin_use(int at)
 {
-    for (; at >= 0; at = twin_parent(at)) {
-        w.nodes[at].seq = ++w.seq;
+    w.nodes[at].seq = ++w.seq;
+    w.nodes[at].used_ns = w.now_ns;
+}
+
+static bool twin_is_within(int at, int ancestor)
+{
+    const struct twin_node *node = &w.nodes[at], *above = &w.nodes[ancestor];
+    return node->space == above->space && node->depth >= above->depth &&
+           memcmp(node->tokens, above->tokens, above->depth * P * sizeof *node->tokens) == 0;
+}
+
+static bool twin_is_pinned(int at)
+{
+    for (int idx = 0; idx < (int)w.n_pages; idx++) {
+        if (w.pins[idx].node >= 0 && twin_is_within(w.pins[idx].node, at)) {
+            return true;
+        }
     }
+    return false;
+}
+
+static uint32_t twin_n_pinned(void)
+{
+    uint32_t n = 0;
+    for (int idx = 0; idx < (int)w.n_pages; idx++) {
+        n += w.nodes[idx].used && twin_is_pinned(idx);
+    }
+    return n;
+}
+
+static void twin_pin_used(int at)
+{
+    for (int idx = 0; idx < (int)w.n_pages; idx++) {
+        if (w.pins[idx].node == at) {
+            w.pins[idx].until_ns = w.now_ns + w.pins[idx].ttl_ns;
+        }
+    }
+}
+
+static void twin_ref(int at)
+{
+    w.nodes[at].class = w.nodes[at].refs == 0 ? 0 : w.nodes[at].class;
+    w.nodes[at].refs++;
+    twin_pin_used(at);
+    twin_use(at);
+}
+
+/* The class of the node and of the unreferenced ones below it. */
+static uint32_t twin_force(int at)
+{
+    uint32_t class = w.nodes[at].class;
+    for (int idx = 0; idx < (int)w.n_pages; idx++) {
+        if (w.nodes[idx].used && w.nodes[idx].refs == 0 && twin_is_within(idx, at) && w.nodes[idx].class > class) {
+            class = w.nodes[idx].class;
+        }
+    }
+    return twin_is_pinned(at) ? ESP_CLASS_PINNED : class;
 }
 
 static uint32_t twin_evictable(void)
 {
     uint32_t n = 0;
-    for (int idx = 0; idx < PAGES_MAX; idx++) {
-        n += w.nodes[idx].used && w.nodes[idx].cached && w.nodes[idx].refs == 0;
+    for (int idx = 0; idx < (int)w.n_pages; idx++) {
+        n += w.nodes[idx].used && w.nodes[idx].cached && w.nodes[idx].refs == 0 && !twin_is_pinned(idx);
     }
     return n;
 }
@@ -107,7 +171,7 @@ static uint32_t twin_evictable(void)
 static uint32_t twin_count(void)
 {
     uint32_t n = 0;
-    for (int idx = 0; idx < PAGES_MAX; idx++) {
+    for (int idx = 0; idx < (int)w.n_pages; idx++) {
         n += w.nodes[idx].used;
     }
     return n;
@@ -123,9 +187,9 @@ static void twin_leaves(int at)
 static void twin_evict_one(void)
 {
     int best = -1;
-    for (int idx = 0; idx < PAGES_MAX; idx++) {
+    for (int idx = 0; idx < (int)w.n_pages; idx++) {
         const struct twin_node *node = &w.nodes[idx];
-        if (!node->used || !node->cached || node->refs > 0 || !twin_is_leaf(idx)) {
+        if (!node->used || !node->cached || node->refs > 0 || !twin_is_leaf(idx) || twin_is_pinned(idx)) {
             continue;
         }
         if (best < 0 || node->class < w.nodes[best].class ||
@@ -143,7 +207,7 @@ static int twin_copy(uint32_t space, const uint32_t *tokens, uint32_t depth, uin
 {
     int best = -1;
     *ret_n = 0;
-    for (int idx = 0; idx < PAGES_MAX; idx++) {
+    for (int idx = 0; idx < (int)w.n_pages; idx++) {
         const struct twin_node *node = &w.nodes[idx];
         if (!node->used || !node->cached || node->space != space || node->depth != depth + 1 ||
             memcmp(node->tokens, tokens, depth * P * sizeof *tokens) != 0) {
@@ -185,10 +249,6 @@ static int do_match(uint32_t *ret_space, bool *ret_is_cached)
     CHECK(match.n_copy_tokens == n_copy, "%u tokens to copy, twin %u", match.n_copy_tokens, n_copy);
     uint32_t page = copy < 0 ? ESP_PAGE_NONE.v : esp_tree_node_page(w.tree, w.nodes[copy].id).v;
     CHECK(match.copy_page.v == page, "copy of page %u, twin %u", match.copy_page.v, page);
-    if (copy >= 0) {
-        w.nodes[copy].seq = ++w.seq;
-    }
-    twin_use_path(last);
     *ret_space = space;
     *ret_is_cached = n_cached == n_pages;
     return last;
@@ -212,13 +272,67 @@ static void op_lease(void)
     struct esp_page_id pages[DEPTH_MAX];
     esp_tree_lease(w.tree, w.nodes[last].id, pages);
     for (int at = last; at >= 0; at = twin_parent(at)) {
-        struct twin_node *node = &w.nodes[at];
+        const struct twin_node *node = &w.nodes[at];
         CHECK(pages[node->depth - 1].v == esp_tree_node_page(w.tree, node->id).v, "page at depth %u", node->depth);
-        node->class = node->refs == 0 ? 0 : node->class;
-        node->refs++;
+        twin_ref(at);
     }
-    twin_use_path(last);
     w.leases[w.n_leases++] = last;
+}
+
+/* Moves a lease down to what a longer prompt finds. */
+static void op_lease_down(void)
+{
+    if (w.n_leases == 0) {
+        return;
+    }
+    uint32_t which = below(w.n_leases);
+    int from = w.leases[which];
+    const struct twin_node *node = &w.nodes[from];
+    if (!node->cached) {
+        return;
+    }
+    uint32_t tokens[DEPTH_MAX * P];
+    uint32_t n_tokens = random_text(tokens);
+    memcpy(tokens, node->tokens, node->depth * P * sizeof *tokens);
+    n_tokens = n_tokens < node->depth * P ? node->depth * P : n_tokens;
+    struct esp_match whole, rest;
+    esp_tree_match(w.tree, w.spaces[node->space], tokens, n_tokens, &whole);
+    esp_tree_match_from(w.tree, w.spaces[node->space], node->id, tokens, n_tokens, &rest);
+    CHECK(whole.n_pages == rest.n_pages && whole.n_cached == rest.n_cached && whole.last.v == rest.last.v &&
+              whole.copy_page.v == rest.copy_page.v && whole.n_copy_tokens == rest.n_copy_tokens,
+          "from depth %u: %u pages, from the root %u", node->depth, rest.n_pages, whole.n_pages);
+    int last = twin_find(node->space, tokens, rest.n_pages);
+    struct esp_page_id pages[DEPTH_MAX];
+    esp_tree_lease_down(w.tree, node->id, rest.last, pages);
+    for (int at = last; at != from; at = twin_parent(at)) {
+        CHECK(pages[w.nodes[at].depth - 1].v == esp_tree_node_page(w.tree, w.nodes[at].id).v, "page on the way down");
+        twin_ref(at);
+    }
+    w.leases[which] = last;
+}
+
+static int take_lease(void)
+{
+    uint32_t which = below(w.n_leases);
+    int lease = w.leases[which];
+    w.leases[which] = w.leases[--w.n_leases];
+    return lease;
+}
+
+static void twin_release(int lease, uint32_t class, bool check)
+{
+    for (int at = lease, up; at >= 0; at = up) {
+        struct twin_node *node = &w.nodes[at];
+        up = twin_parent(at);
+        node->class = class > node->class ? class : node->class;
+        twin_use(at);
+        node->refs--;
+        bool stays = node->refs > 0 || node->cached;
+        CHECK(!check || esp_tree_node_alive(w.tree, node->id) == stays, "node %u after release", node->id.v);
+        if (!stays) {
+            twin_leaves(at);
+        }
+    }
 }
 
 static void op_release(void)
@@ -226,21 +340,139 @@ static void op_release(void)
     if (w.n_leases == 0) {
         return;
     }
-    uint32_t which = below(w.n_leases);
-    int lease = w.leases[which];
-    w.leases[which] = w.leases[--w.n_leases];
-    uint32_t class = below(ESP_CLASSES);
+    int lease = take_lease();
+    uint32_t class = below(ESP_CLASS_PINNED);
     esp_tree_release(w.tree, w.nodes[lease].id, (enum esp_evict_class)class);
-    for (int at = lease, up; at >= 0; at = up) {
+    twin_release(lease, class, true);
+}
+
+/* The session of what a prompt found: that of the last turn that ended on the path below all sharing. */
+static uint32_t session_of(int at)
+{
+    uint32_t got = esp_tree_session(w.tree, w.nodes[at].id);
+    for (; at >= 0 && !w.nodes[at].shared; at = twin_parent(at)) {
+        if (w.nodes[at].turn_end) {
+            CHECK(got == w.nodes[at].session, "session %u, twin %u", got, w.nodes[at].session);
+            break;
+        }
+    }
+    return below(3) == 0 ? 1 + below(4) : got; /* or one that a client has named */
+}
+
+static void twin_mark(int at, uint32_t session)
+{
+    for (; at >= 0; at = twin_parent(at)) {
         struct twin_node *node = &w.nodes[at];
-        up = twin_parent(at);
-        node->class = class > node->class ? class : node->class;
-        node->seq = ++w.seq;
-        node->refs--;
-        bool stays = node->refs > 0 || node->cached;
-        CHECK(esp_tree_node_alive(w.tree, node->id) == stays, "node %u after release", node->id.v);
-        if (!stays) {
-            twin_leaves(at);
+        node->shared = node->shared || (node->session != 0 && node->session != session);
+        node->session = node->session == 0 ? session : node->session;
+    }
+}
+
+static void op_end_turn(void)
+{
+    if (w.n_leases == 0) {
+        return;
+    }
+    int lease = take_lease(), at = lease;
+    struct esp_tree_turn turn = {.node = w.nodes[lease].id, .turn = ESP_NODE_NONE, .n_head = below(3)};
+    turn.session = session_of(lease);
+    turn.comes_back = below(2);
+    int end = below(2) ? lease : twin_parent(lease);
+    turn.turn = end < 0 ? ESP_NODE_NONE : w.nodes[end].id;
+    twin_mark(lease, turn.session);
+    if (turn.comes_back && end >= 0) {
+        w.nodes[end].turn_end = true;
+    }
+    while (!turn.comes_back && at >= 0 && !w.nodes[at].shared && w.nodes[at].depth > turn.n_head) {
+        at = twin_parent(at);
+    }
+    bool splits = !turn.comes_back && at >= 0 && at != lease;
+    for (int up = at; splits && up >= 0; up = twin_parent(up)) {
+        twin_ref(up);
+    }
+    esp_tree_end_turn(w.tree, &turn);
+    uint32_t class = turn.comes_back ? ESP_CLASS_RETURN : at == lease ? ESP_CLASS_NORMAL : ESP_CLASS_TAIL;
+    twin_release(lease, class, !splits);
+    if (splits) {
+        twin_release(at, ESP_CLASS_NORMAL, true);
+    }
+}
+
+static void op_pin(void)
+{
+    uint32_t budget = w.n_pages / 2;
+    uint32_t n_pinned = twin_n_pinned(), n_more = below(4);
+    bool granted = esp_tree_pin_reserve(w.tree, n_more);
+    CHECK(granted == (n_pinned + n_more <= budget), "%u pages with %u of %u pinned", n_more, n_pinned, budget);
+    int at = w.n_leases == 0 ? -1 : w.leases[below(w.n_leases)];
+    if (!granted || at < 0 || !w.nodes[at].cached) {
+        esp_tree_pin_return(w.tree, granted ? n_more : 0);
+        return;
+    }
+    uint32_t n_new = 0;
+    for (int up = at; up >= 0; up = twin_parent(up)) {
+        n_new += !twin_is_pinned(up);
+    }
+    int64_t ttl_ns = 1 + (int64_t)below(400) * 1000000000;
+    int64_t got = esp_tree_pin(w.tree, w.nodes[at].id, ttl_ns, n_more);
+    int slot = -1, own = -1;
+    for (int idx = (int)w.n_pages; idx-- > 0;) {
+        slot = w.pins[idx].node < 0 ? idx : slot;
+        own = w.pins[idx].node == at ? idx : own;
+    }
+    if (own >= 0) {
+        CHECK(got == 0, "pinned again");
+        w.pins[own].ttl_ns = ttl_ns > w.pins[own].ttl_ns ? ttl_ns : w.pins[own].ttl_ns;
+        w.pins[own].until_ns = w.now_ns + w.pins[own].ttl_ns;
+    } else if (n_pinned + n_new <= budget) {
+        CHECK(got == n_new, "%lld pages newly pinned, twin %u", (long long)got, n_new);
+        w.pins[slot] = (struct twin_pin){at, ttl_ns, w.now_ns + ttl_ns};
+        w.n_pins_ever++;
+    } else {
+        CHECK(got == ESP_EBUSY, "beyond the budget");
+    }
+}
+
+static void twin_expire_pins(bool all)
+{
+    for (int idx = 0; idx < (int)w.n_pages; idx++) {
+        if (w.pins[idx].node >= 0 && (all || w.pins[idx].until_ns <= w.now_ns)) {
+            int at = w.pins[idx].node;
+            w.pins[idx].node = -1;
+            for (; at >= 0; at = twin_parent(at)) {
+                twin_use(at);
+            }
+        }
+    }
+}
+
+/* The unreferenced node of class RETURN that was used first, if its time is over; -1: none. */
+static int twin_overdue(void)
+{
+    int best = -1;
+    for (int idx = 0; idx < (int)w.n_pages; idx++) {
+        const struct twin_node *node = &w.nodes[idx];
+        if (node->used && node->refs == 0 && (best < 0 || node->seq < w.nodes[best].seq) &&
+            twin_force(idx) == ESP_CLASS_RETURN) {
+            best = idx;
+        }
+    }
+    return best >= 0 && w.now_ns - w.nodes[best].used_ns >= ESP_TREE_RETURN_NS ? best : -1;
+}
+
+static void twin_expire_returns(void)
+{
+    for (int at; (at = twin_overdue()) >= 0;) {
+        bool moves = true;
+        for (; at >= 0; at = twin_parent(at)) {
+            struct twin_node *node = &w.nodes[at];
+            uint32_t own = node->class;
+            bool over = own != ESP_CLASS_RETURN || w.now_ns - node->used_ns >= ESP_TREE_RETURN_NS;
+            node->class = over && own == ESP_CLASS_RETURN ? ESP_CLASS_NORMAL : own;
+            moves = moves && over && node->refs == 0 && twin_force(at) < ESP_CLASS_RETURN;
+            w.n_moved_ever += moves;
+            node->class = moves ? node->class : own;
+            node->seq = ++w.seq;
         }
     }
 }
@@ -290,6 +522,8 @@ static bool next_node(int parent, struct twin_node *ret_next)
         if (next.depth++ == DEPTH_MAX) {
             return false;
         }
+        next.session = 0;
+        next.shared = next.turn_end = false;
     }
     letter(below(3) == 0 ? below(ALPHABET) : 0, next.tokens + (next.depth - 1) * P);
     bool may_be_cached = parent < 0 || w.nodes[parent].cached;
@@ -328,9 +562,7 @@ static void op_insert(void)
         CHECK(esp_tree_node_page(w.tree, next.id).v == page.v, "holds the page given");
     }
     CHECK(next.id.v == w.nodes[at].id.v && next.id.generation == w.nodes[at].id.generation, "which node");
-    w.nodes[at].class = w.nodes[at].refs == 0 ? 0 : w.nodes[at].class;
-    w.nodes[at].refs++;
-    w.nodes[at].seq = ++w.seq;
+    twin_ref(at);
     w.leases[which] = at;
     w.n_leases += !is_below;
 }
@@ -353,6 +585,7 @@ static void op_publish(void)
 
 static void op_flush(void)
 {
+    twin_expire_pins(true);
     uint32_t want = twin_evictable();
     CHECK(esp_tree_flush(w.tree) == want, "flushed");
     for (uint32_t idx = 0; idx < want; idx++) {
@@ -362,18 +595,28 @@ static void op_flush(void)
 
 static void op_time(void)
 {
-    w.now_ns += below(1000);
-    esp_tree_set_now(w.tree, w.now_ns - (below(4) == 0 ? 500 : 0));
+    int64_t step_ns = below(32) == 0 ? (int64_t)below(500) * 1000000000 : below(1000);
+    if (below(4) == 0) {
+        esp_tree_set_now(w.tree, w.now_ns - step_ns); /* a clock that jumps back changes nothing */
+        return;
+    }
+    w.now_ns += step_ns;
+    esp_tree_set_now(w.tree, w.now_ns);
+    if (step_ns > 0) {
+        twin_expire_pins(false);
+        twin_expire_returns();
+    }
 }
 
 static bool visit_one(void *ctx, const struct esp_node_view *view)
 {
     ++*(uint32_t *)ctx;
-    for (int idx = 0; idx < PAGES_MAX; idx++) {
+    for (int idx = 0; idx < (int)w.n_pages; idx++) {
         const struct twin_node *node = &w.nodes[idx];
         if (node->used && node->id.v == view->id.v) {
             int parent = twin_parent(idx);
-            CHECK(node->depth == view->depth && node->refs == view->refs && node->class == view->class,
+            CHECK(node->depth == view->depth && node->refs == view->refs &&
+                      (node->refs > 0 || twin_force(idx) == view->class),
                   "node %u", view->id.v);
             CHECK(memcmp(view->tokens, node->tokens + (node->depth - 1) * P, P * sizeof(uint32_t)) == 0, "tokens");
             CHECK((view->state == ESP_PAGE_CACHED) == node->cached, "state");
@@ -398,15 +641,20 @@ static void compare_all(void)
     esp_tree_get_stats(w.tree, &stats);
     CHECK(stats.pages[ESP_PAGE_PRIVATE] == w.n_private, "private");
     CHECK(stats.pages[ESP_PAGE_PENDING] + stats.pages[ESP_PAGE_CACHED] == n, "in the tree");
-    CHECK(stats.leased == n - twin_evictable() + w.n_private, "leased");
+    uint32_t n_leased = 0;
+    for (int idx = 0; idx < (int)w.n_pages; idx++) {
+        n_leased += w.nodes[idx].used && w.nodes[idx].refs > 0;
+    }
+    CHECK(stats.leased == n_leased + w.n_private, "leased");
+    CHECK(stats.pinned == twin_n_pinned(), "%u pinned", stats.pinned);
     CHECK(stats.evicted_total == w.evicted, "evicted");
 }
 
 static void one_op(void)
 {
-    static void (*const ops[])(void) = {op_match,  op_match,  op_lease,  op_lease,  op_release, op_release, op_alloc,
+    static void (*const ops[])(void) = {op_match,  op_match,  op_lease,  op_lease,  op_release, op_end_turn, op_alloc,
                                         op_alloc,  op_insert, op_insert, op_insert, op_insert,  op_insert,  op_publish,
-                                        op_publish, op_free_private, op_time};
+                                        op_publish, op_free_private, op_time,    op_lease_down, op_end_turn, op_pin};
     if (below(400) == 0) {
         op_flush();
         return;
@@ -433,7 +681,11 @@ static void run(uint32_t n_pages, unsigned hash_bits, uint32_t check_every, uint
     memset(&w, 0, sizeof w);
     const char *wanted = getenv("ESPALIER_MODEL_OPS");
     uint64_t n_ops = (wanted == NULL ? 1000000 : strtoull(wanted, NULL, 0)) * share / 100;
-    struct esp_tree_config config = {.n_pages = n_pages, .seed = esp_test_state.seed, .hash_bits = hash_bits};
+    for (uint32_t idx = 0; idx < PAGES_MAX; idx++) {
+        w.pins[idx].node = -1;
+    }
+    struct esp_tree_config config = {
+        .n_pages = n_pages, .n_pin_pages_max = n_pages / 2, .seed = esp_test_state.seed, .hash_bits = hash_bits};
     REQUIRE(esp_tree_create(&config, &w.tree, NULL) == ESP_OK, "create");
     w.n_pages = n_pages;
     for (uint32_t idx = 0; idx < SPACES; idx++) {

@@ -24,7 +24,7 @@ static void test_text(void)
     static const char *const wanted[] = {
         "8 pages: 4 free 0 private 1 pending 3 cached, 1 leased\n",
         "namespace 0\n  1: [97 97 ",
-        "page 0 cached refs 0 class tail age 2.500 s children 2\n    2: [99 99 ",
+        "page 0 cached refs 0 class normal age 2.500 s children 2\n    2: [99 99 ",
         "] page 2 cached refs 0 class tail age",
         "\n    2: [98 98 ",
         "] page 1 cached refs 0 class normal age 2.500 s\n",

@@ -28,6 +28,8 @@ static void make(void)
     struct esp_page_id page;
     CHECK(esp_tree_alloc(f.tree, 1, &page) == ESP_OK, "alloc");
     f.private_page = page.v;
+    CHECK(esp_tree_pin_reserve(f.tree, 1), "budget for a pin");
+    CHECK(esp_tree_pin(f.tree, esp_tree_id(f.tree, f.a), 1000, 1) == 1, "one page pinned");
 }
 
 static struct esp_tree_node *at(uint32_t idx)
@@ -249,6 +251,50 @@ static void referenced_count(void)
 {
     f.tree->n_referenced--;
 }
+static void pin_of_another(void)
+{
+    at(f.c)->pin = at(f.a)->pin;
+}
+static void pins_not_closed_upward(void)
+{
+    at(f.a)->pins++;
+}
+static void pin_counts(void)
+{
+    f.tree->n_pins++;
+}
+static void pinned_pages_count(void)
+{
+    f.tree->n_pinned++;
+}
+static void pin_over_budget(void)
+{
+    f.tree->n_pin_reserved = 8;
+}
+static void pinned_below_its_class(void)
+{
+    esp_tree_release(f.tree, esp_tree_id(f.tree, f.y), ESP_CLASS_TAIL); /* y was pending and goes */
+    esp_tree_list_remove(f.tree, f.a);
+    esp_tree_list_add(f.tree, ESP_CLASS_NORMAL, f.a);
+}
+static void pinned_pending(void)
+{
+    at(f.y)->state = ESP_PAGE_PENDING;
+    at(f.y)->pins = 1;
+    at(f.y)->pin = 2;
+    at(f.x)->pins = 1;
+    at(f.a)->pins++;
+    f.tree->pins[1].node = f.y;
+}
+static void shared_not_closed_upward(void)
+{
+    at(f.c)->session = 7;
+    at(f.c)->shared = true;
+}
+static void session_not_closed_upward(void)
+{
+    at(f.c)->session = 7;
+}
 static void orphans(void)
 {
     at(f.a)->child_head = f.x;
@@ -263,9 +309,9 @@ static const struct {
     const char *reason; /* a part of it */
 } faults[] = {
     {"unknown_state", unknown_state, "state 9 does not exist"},
-    {"unknown_class", unknown_class, "class 3 does not exist"},
-    {"free_page_in_use", free_page_in_use, "belongs on 3"},
-    {"free_page_missing", free_page_missing, "belongs on 3"},
+    {"unknown_class", unknown_class, "class 4 does not exist"},
+    {"free_page_in_use", free_page_in_use, "belongs on 4"},
+    {"free_page_missing", free_page_missing, "belongs on 4"},
     {"leased_on_a_list", leased_on_a_list, "on list 1, belongs on 255"},
     {"wrong_class_list", wrong_class_list, "on list 2, belongs on 1"},
     {"private_with_refs", private_with_refs, "private, yet with references"},
@@ -305,6 +351,15 @@ static const struct {
     {"namespace_root_lost", namespace_root_lost, "its root has 0 children"},
     {"state_counts", state_counts, "pages are cached, counted"},
     {"referenced_count", referenced_count, "nodes are referenced, counted"},
+    {"pin_of_another", pin_of_another, "is not its own"},
+    {"pins_not_closed_upward", pins_not_closed_upward, "own and children's are"},
+    {"pin_counts", pin_counts, "counted 1 under 2"},
+    {"pinned_pages_count", pinned_pages_count, "counted 2 under 1"},
+    {"pin_over_budget", pin_over_budget, "the budget is 8"},
+    {"pinned_below_its_class", pinned_below_its_class, "belongs on 3"},
+    {"pinned_pending", pinned_pending, "pinned and not written"},
+    {"shared_not_closed_upward", shared_not_closed_upward, "fewer sessions"},
+    {"session_not_closed_upward", session_not_closed_upward, "fewer sessions"},
     {"orphans", orphans, "are somebody's child"},
 };
 

@@ -10,7 +10,8 @@ enum { KIT_P = ESP_TREE_PAGE_TOKENS };
 
 static inline struct esp_tree *kit_tree(uint32_t n_pages, unsigned hash_bits)
 {
-    struct esp_tree_config config = {.n_pages = n_pages, .seed = esp_test_state.seed, .hash_bits = hash_bits};
+    struct esp_tree_config config = {
+        .n_pages = n_pages, .n_pin_pages_max = n_pages / 2, .seed = esp_test_state.seed, .hash_bits = hash_bits};
     struct esp_tree *tree = NULL;
     CHECK(esp_tree_create(&config, &tree, NULL) == ESP_OK, "create");
     return tree;
@@ -77,6 +78,14 @@ static inline struct esp_node_id kit_leave(struct esp_tree *tree, struct esp_ns_
     struct esp_node_id node = kit_path(tree, ns, letters);
     esp_tree_release(tree, node, class);
     return node;
+}
+
+/* A use of what is there already. */
+static inline void kit_use(struct esp_tree *tree, struct esp_ns_id ns, const char *letters, enum esp_evict_class class)
+{
+    struct esp_node_id node = kit_match(tree, ns, letters).last;
+    esp_tree_lease(tree, node, NULL);
+    esp_tree_release(tree, node, class);
 }
 
 static inline void kit_sound(const struct esp_tree *tree)
