@@ -38,6 +38,12 @@ void esp_chat_run(struct esp_exchange *exchange, const struct esp_gen_api *api, 
         status = esp_generation_prompt(gen, (const uint32_t *)(const void *)prompt.ids.data,
                                        esp_prompt_n_tokens(&prompt), &err);
     }
+    struct esp_cache_marks marks;
+    if (status == ESP_OK) {
+        status = esp_cache_marks_find(esp_exchange_chat(exchange), gen->vocab, request, &gen->params.cache, &prompt,
+                                      &marks, &err);
+    }
+    status = status == ESP_OK ? esp_generation_marks(gen, &marks, &err) : status;
     esp_prompt_finish(&prompt);
     esp_buf_finish(&exchange->body); /* not needed while it waits; neither is text */
     if (status != ESP_OK) {

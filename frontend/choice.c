@@ -211,6 +211,8 @@ void esp_generation_usage(const struct esp_generation *gen, struct esp_usage *re
     for (uint32_t idx = 0; idx < gen->n_runs; idx++) {
         usage.n_prompt += gen->runs[idx].n_ids;
         usage.n_cached += gen->runs[idx].n_cached;
+        usage.n_written += gen->runs[idx].n_written;
+        usage.n_refused += gen->runs[idx].n_refused;
     }
     for (uint32_t idx = 0; idx < gen->n_choices; idx++) {
         usage.n_tokens += gen->choices[idx].n_tokens;

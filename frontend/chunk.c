@@ -49,9 +49,14 @@ static void write_usage(const struct esp_generation *gen, struct esp_buf *buf)
     esp_generation_usage(gen, &usage);
     esp_buf_printf(buf,
                    "\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":%llu,"
-                   "\"prompt_tokens_details\":{\"cached_tokens\":%llu}}",
+                   "\"prompt_tokens_details\":{\"cached_tokens\":%llu,\"cache_write_tokens\":%llu",
                    (unsigned long long)usage.n_prompt, (unsigned long long)usage.n_tokens,
-                   (unsigned long long)(usage.n_prompt + usage.n_tokens), (unsigned long long)usage.n_cached);
+                   (unsigned long long)(usage.n_prompt + usage.n_tokens), (unsigned long long)usage.n_cached,
+                   (unsigned long long)usage.n_written);
+    if (usage.n_refused > 0) {
+        esp_buf_printf(buf, ",\"cache_refused_tokens\":%llu", (unsigned long long)usage.n_refused);
+    }
+    esp_buf_str(buf, "}}");
 }
 
 static void open_data(struct esp_generation *gen, struct esp_buf *buf)

@@ -113,6 +113,21 @@ void esp_generation_destroy(struct esp_generation *gen)
     esp_free(gen);
 }
 
+esp_status esp_generation_marks(struct esp_generation *gen, const struct esp_cache_marks *marks, struct esp_err *err)
+{
+    struct esp_cache_marks *copy = esp_arena_alloc(&gen->arena, 1, sizeof *copy);
+    if (copy == NULL) {
+        return esp_fail(err, ESP_ENOMEM, "out of memory");
+    }
+    *copy = *marks;
+    gen->runs[gen->n_runs - 1].marks = copy;
+    if (marks->n_lost > 0) {
+        esp_request_warn(&gen->params.warnings, "cache_mark_not_placed", "messages",
+                         "the template does not show where a marked part ends, so nothing was pinned for it");
+    }
+    return ESP_OK;
+}
+
 esp_status esp_generation_prompt(struct esp_generation *gen, const uint32_t *ids, uint32_t n_ids, struct esp_err *err)
 {
     const char *param = gen->api->prompt_param;
@@ -201,8 +216,23 @@ static esp_status submit(struct esp_run *run, struct esp_err *err)
                                   .grammar = gen->grammar,
                                   .cache_salt = params->cache_salt,
                                   .cache_salt_bytes = params->cache_salt_bytes,
+                                  .cache_key = params->cache.key,
+                                  .cache_key_bytes = params->cache.key_bytes,
+                                  .session = params->cache.session,
+                                  .session_bytes = params->cache.session_bytes,
+                                  .comes_back = params->cache.done == ESP_DONE_FALSE,
                                   .ignore_end = params->ignore_end,
                                   .user = run};
+    struct esp_pin whole = {run->n_ids, params->cache.ttl_ns};
+    if (run->marks == NULL && params->cache.pins_all) { /* completions: there is nothing to mark */
+        request.pins = &whole;
+        request.n_pins = 1;
+    }
+    if (run->marks != NULL) {
+        request.n_head = run->marks->n_head;
+        request.pins = run->marks->pins;
+        request.n_pins = run->marks->n_pins;
+    }
     request.sampling.seed += (uint64_t)run->prompt_idx * params->n;
     esp_exchange_ref(gen->exchange);
     esp_request_id id = 0;
@@ -322,6 +352,8 @@ static void branch_done(struct esp_run *run, struct esp_choice *choice, const st
     struct esp_generation *gen = run->gen;
     run->n_done++;
     run->n_cached = event->branch == 0 ? event->n_cached : run->n_cached;
+    run->n_written = event->n_written;
+    run->n_refused = event->n_refused;
     if (choice->finish != NULL || gen->failed) {
         return;
     }
@@ -331,6 +363,18 @@ static void branch_done(struct esp_run *run, struct esp_choice *choice, const st
     case ESP_FINISH_CANCELLED: esp_generation_error(gen, 503, "the request was cancelled"); break;
     default: esp_generation_error(gen, 500, event->error); break;
     }
+}
+
+/* Whether the conversation goes on, once every branch of the run has been read: what the client says, else whether a
+ * tool was called. */
+static bool comes_back(const struct esp_run *run)
+{
+    const struct esp_generation *gen = run->gen;
+    bool called = false;
+    for (uint32_t idx = 0; idx < gen->params.n; idx++) {
+        called = called || gen->choices[run->prompt_idx * gen->params.n + idx].turn.n_calls > 0;
+    }
+    return gen->params.cache.done == ESP_DONE_UNSAID ? called : gen->params.cache.done == ESP_DONE_FALSE;
 }
 
 void esp_generation_event(struct esp_run *run, const struct esp_event *event)
@@ -351,10 +395,14 @@ void esp_generation_event(struct esp_run *run, const struct esp_event *event)
     }
     bool last = event->kind == ESP_EVENT_DONE && run->n_done == gen->params.n;
     bool failed = gen->failed;
+    bool returns = last && comes_back(run);
     if (last) {
         close_one(gen);
     }
     pthread_mutex_unlock(&gen->lock);
+    if (last) {
+        esp_turn_over(esp_exchange_engine(exchange), event->id, returns);
+    }
     if (stopped) { /* by a stop string: the engine need not go on with this branch */
         esp_stop(esp_exchange_engine(exchange), event->id, event->branch);
     }

@@ -54,7 +54,8 @@ struct esp_run {
     bool submitted, cancelled;
     uint32_t n_done; /* branches */
     uint32_t *ids;   /* the prompt; in the arena */
-    uint32_t n_ids, n_cached, prompt_idx;
+    uint32_t n_ids, n_cached, n_written, n_refused, prompt_idx;
+    const struct esp_cache_marks *marks; /* in the arena */
     const char *echo; /* completions: text to answer first, or NULL */
     size_t echo_bytes;
 };
@@ -80,6 +81,7 @@ struct esp_gen_api {
 
 struct esp_usage {
     uint64_t n_prompt, n_cached, n_tokens;
+    uint64_t n_written, n_refused; /* prompt tokens that pins hold newly; that pins were refused for */
 };
 
 struct esp_generation {
@@ -119,6 +121,8 @@ void esp_chat_run(struct esp_exchange *exchange, const struct esp_gen_api *api, 
 void esp_generation_destroy(struct esp_generation *gen); /* NULL is fine */
 /* Copies ids. */
 esp_status esp_generation_prompt(struct esp_generation *gen, const uint32_t *ids, uint32_t n_ids, struct esp_err *err);
+/* What the prompt that was given last asks of the cache; copies. */
+esp_status esp_generation_marks(struct esp_generation *gen, const struct esp_cache_marks *marks, struct esp_err *err);
 /* Compiles the grammar, submits every run. On failure the exchange has its answer. */
 void esp_generation_start(struct esp_generation *gen);
 /* True when the dispatcher will answer: the work thread must not. */

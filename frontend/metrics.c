@@ -57,6 +57,12 @@ void esp_metrics_write(struct esp_buf *buf, const struct esp_metrics *m, const s
     labelled(buf, "kv_pages", "state", kinds, pages, 6);
     plain(buf, "kv_pages_total", "gauge", "Pages of the KV cache on the device.", m->kv_pages_total);
     plain(buf, "kv_pages_leased", "gauge", "Pages that a request refers to now.", m->kv_pages_leased);
+    plain(buf, "kv_pages_pinned", "gauge", "Pages that pins hold now.", m->kv_pages_pinned);
+    plain(buf, "cache_pins", "gauge", "Pins now.", m->pins);
+    const uint64_t pins[] = {m->pins_granted, m->pins_refused};
+    static const char *const answers[] = {"granted", "refused"};
+    head(buf, "cache_pins_total", "counter", "Pins asked for, by the answer.");
+    labelled(buf, "cache_pins_total", "answer", answers, pins, 2);
     plain(buf, "kv_evicted_pages_total", "counter", "Pages dropped to make room.", m->kv_evicted_pages);
     plain(buf, "preemptions_total", "counter", "Requests paused for lack of pages.", m->preemptions);
     histogram(buf, "ttft_seconds", "From submit to the first token.", &m->ttft);

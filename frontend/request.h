@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "frontend/answer.h"
+#include "frontend/cache_fields.h"
 #include "runtime/base/arena.h"
 #include "runtime/base/buf.h"
 #include "runtime/espalier.h"
@@ -33,6 +34,7 @@ struct esp_params {
     uint32_t n_stops;
     const char *cache_salt; /* NULL = the shared namespace */
     size_t cache_salt_bytes;
+    struct esp_cache_fields cache;
     struct esp_constraint constraint;
     struct esp_buf warnings; /* items of a JSON array, without the brackets */
 };

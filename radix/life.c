@@ -9,8 +9,15 @@
  * Thread: the engine's. Decides classes only: no result depends on it.
  */
 #include <assert.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include "radix/internal.h"
+
+uint32_t esp_tree_named_session(const void *name, size_t n_bytes)
+{
+    return (uint32_t)XXH3_64bits(name, n_bytes) | 1;
+}
 
 uint32_t esp_tree_session(struct esp_tree *tree, struct esp_node_id node)
 {
@@ -19,7 +26,7 @@ uint32_t esp_tree_session(struct esp_tree *tree, struct esp_node_id node)
             return tree->nodes[idx].session;
         }
     }
-    tree->session_last = tree->session_last == UINT32_MAX ? 1 : tree->session_last + 1;
+    tree->session_last = tree->session_last >= UINT32_MAX - 1 ? 2 : tree->session_last + 2;
     return tree->session_last;
 }
 

@@ -140,6 +140,8 @@ void esp_tree_release(struct esp_tree *tree, struct esp_node_id node, enum esp_e
  * earlier turn ended belongs to the same session. Pages that two sessions used are shared; the others are one
  * session's own and die with it. All of it is a hint for eviction and changes no result. */
 #define ESP_TREE_SESSION_NONE 0
+/* The session that a client has named: never a number that the tree gives (those are even). */
+uint32_t esp_tree_named_session(const void *name, size_t n_bytes);
 /* The session of a prompt that was found down to `node` (ESP_NODE_NONE: not at all): that of the turn that ended
  * on this path, unless the path is shared below it; else a new one. */
 uint32_t esp_tree_session(struct esp_tree *tree, struct esp_node_id node);

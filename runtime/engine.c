@@ -10,9 +10,22 @@
 
 #include "runtime/engine_impl.h"
 
+/* Half of the pool, as long as a request of the full context still fits beside it. */
+static uint32_t pin_budget(const struct esp_engine_parts *parts)
+{
+    uint32_t n_request = esp_pages_for(parts->n_ctx);
+    uint32_t n_left = parts->n_pages > n_request ? parts->n_pages - n_request : 0;
+    return n_left < parts->n_pages / 2 ? n_left : parts->n_pages / 2;
+}
+
 static esp_status create_tree(struct esp_engine *engine, const struct esp_engine_parts *parts, struct esp_err *err)
 {
-    struct esp_tree_config config = {parts->n_pages, parts->tree_seed, parts->tree_hash_bits};
+    struct esp_tree_config config = {
+        .n_pages = parts->n_pages,
+        .n_pin_pages_max = pin_budget(parts),
+        .seed = parts->tree_seed,
+        .hash_bits = parts->tree_hash_bits,
+    };
     esp_status status = esp_tree_create(&config, &engine->tree, err);
     if (status != ESP_OK) {
         return status;
@@ -193,6 +206,8 @@ void esp_engine_publish_stats(struct esp_engine *engine)
     m->kv_pages[ESP_PAGES_CACHED] = tree.pages[ESP_PAGE_CACHED];
     m->kv_pages_total = tree.n_pages;
     m->kv_pages_leased = tree.leased;
+    m->kv_pages_pinned = tree.pinned;
+    m->pins = tree.n_pins;
     m->kv_evicted_pages = tree.evicted_total;
     esp_stats_publish(&engine->stats);
 }
@@ -200,9 +215,10 @@ void esp_engine_publish_stats(struct esp_engine *engine)
 void esp_engine_end_seq(struct esp_engine *engine, struct esp_seq *seq, enum esp_finish finish, const char *error)
 {
     struct esp_job *job = seq->job;
-    /* An answer that came to its end is rarely asked for again; its prompt often is. */
     bool complete = finish == ESP_FINISH_STOP || finish == ESP_FINISH_LENGTH;
-    esp_sched_remove(&engine->sched, seq, complete ? ESP_CLASS_TAIL : ESP_CLASS_NORMAL);
+    enum esp_evict_class class = job->comes_back ? ESP_CLASS_RETURN : ESP_CLASS_TAIL;
+    esp_sched_remove(&engine->sched, seq, complete ? class : ESP_CLASS_NORMAL);
+    esp_engine_end_turn(engine, seq);
     esp_matcher_destroy(seq->matcher);
     seq->matcher = NULL;
     int64_t now_ns = esp_clock_now(&engine->clock);
@@ -217,6 +233,7 @@ void esp_engine_end_seq(struct esp_engine *engine, struct esp_seq *seq, enum esp
     job->finish = job->n_done == 0 || finish > job->finish ? finish : job->finish;
     job->n_done++;
     if (job->n_done == job->n_branches) {
+        esp_lease_forget_pins(&engine->sched.lease, job);
         engine->stats.now.requests_finished[job->finish]++;
         engine->n_jobs--;
         if (!job->admitted) {
@@ -229,6 +246,12 @@ static void receive_job(struct esp_engine *engine, struct esp_job *job)
 {
     job->received = true;
     engine->n_jobs++;
+    esp_lease_wants_pins(&engine->sched.lease, &job->seqs[0]);
+    for (uint32_t i = 0; i < job->n_pins; i++) {
+        job->n_refused += job->pins[i].open ? 0 : job->pins[i].n_pages * ESP_TREE_PAGE_TOKENS;
+        engine->stats.now.pins_granted += job->pins[i].open;
+        engine->stats.now.pins_refused += !job->pins[i].open;
+    }
     for (uint32_t i = 0; i < job->n_branches; i++) {
         job->seqs[i].arrival = engine->arrival_next++;
         esp_sched_add(&engine->sched, &job->seqs[i]);
@@ -319,6 +342,7 @@ static void commit(struct esp_engine *engine)
     /* Only now: an equal page that another sequence announced in this step is written. */
     for (uint32_t i = 0; i < plan->n_items; i++) {
         esp_lease_enter(lease, plan->items[i].seq);
+        esp_lease_pin(lease, plan->items[i].seq);
     }
 }
 
@@ -375,6 +399,7 @@ bool esp_engine_step(esp_engine *engine)
     struct esp_sched *sched = &engine->sched;
     sched->now_ns = from_ns;
     esp_tree_set_now(engine->tree, from_ns);
+    esp_engine_correct_turns(engine);
     uint64_t n_admitted = sched->counts.jobs_admitted;
     esp_sched_admit(sched);
     esp_events_mark_blocked(&engine->events, sched->running, sched->n_running);

@@ -37,6 +37,17 @@ struct esp_question {
     esp_status status;
 };
 
+/* Answers of late, by number modulo the size: their turns may be corrected. */
+#define ESP_ENGINE_TURNS 1024
+struct esp_ended {
+    esp_request_id id;
+    struct esp_tree_turn turn;
+};
+struct esp_told { /* by esp_turn_over */
+    esp_request_id id;
+    bool comes_back;
+};
+
 struct esp_engine {
     /* fixed after create */
     struct esp_model *model;
@@ -56,6 +67,8 @@ struct esp_engine {
     pthread_mutex_t slots_lock;
     struct esp_slot *slots;
     uint32_t slot_next; /* where to look for a free one */
+    struct esp_told told[ESP_ENGINE_TURNS]; /* guarded by slots_lock; the oldest give way */
+    uint32_t n_told_turns;
     _Atomic uint32_t n_cancels; /* slots with a flag or bit that is not yet seen */
     _Atomic uint32_t n_unadmitted; /* jobs that wait for their first admission */
     _Atomic bool closing;
@@ -74,11 +87,16 @@ struct esp_engine {
     struct esp_seq *done;        /* finished in this step, by next_done */
     uint64_t arrival_next;
     uint32_t n_jobs; /* received and not finished */
+    struct esp_ended ended[ESP_ENGINE_TURNS];
+    uint32_t n_ended;
 };
 
 /* engine.c */
 void esp_engine_end_seq(struct esp_engine *engine, struct esp_seq *seq, enum esp_finish finish, const char *error);
 void esp_engine_publish_stats(struct esp_engine *engine);
+/* turns.c: what becomes of the pages of answers */
+void esp_engine_end_turn(struct esp_engine *engine, const struct esp_seq *seq);
+void esp_engine_correct_turns(struct esp_engine *engine);
 /* sampling.c: masks, draws and what a drawn token means. */
 esp_status esp_engine_sample(struct esp_engine *engine, const float *logits);
 /* control.c */

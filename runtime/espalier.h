@@ -127,6 +127,14 @@ struct esp_sampling {
 };
 struct esp_sampling esp_sampling_default(void); /* temperature 1, everything else off */
 
+#define ESP_PINS_MAX 16
+/* Asks that the first n_tokens of the prompt stay cached for ttl_ns after each use (whole pages of them). Granted or
+ * refused when the engine receives the request; see DONE. A granted pin is not lost before its time. */
+struct esp_pin {
+    uint32_t n_tokens;
+    int64_t ttl_ns; /* at least 1 */
+};
+
 struct esp_request {
     const uint32_t *tokens; /* the full timeline so far, at least one */
     uint32_t n_tokens;
@@ -136,6 +144,15 @@ struct esp_request {
     esp_grammar *grammar;   /* or NULL; of esp_engine_vocab; the engine takes its own reference */
     const void *cache_salt; /* pages are shared among equal salts only; NULL = without one */
     size_t cache_salt_bytes; /* at most 1,024 */
+    const void *cache_key;   /* and among equal keys only; NULL = without one */
+    size_t cache_key_bytes;  /* at most 1,024 */
+    const void *session;     /* names the conversation that this is a turn of; NULL = found out from the prompt */
+    size_t session_bytes;    /* at most 1,024 */
+    bool comes_back;         /* the answer is likely to call a tool: see esp_turn_over */
+    uint32_t n_head; /* leading tokens that other conversations begin with too (system text, tools): kept when this
+                      * one ends; 0 = not known: then the whole prompt is, unless session is given */
+    const struct esp_pin *pins; /* [n_pins] by n_tokens, ascending */
+    uint32_t n_pins; /* at most ESP_PINS_MAX */
     bool ignore_end;        /* go on past end tokens (benchmarks) */
     void *user;             /* comes back in every event */
 };
@@ -153,6 +170,11 @@ void esp_cancel(esp_engine *engine, esp_request_id id);
  * ids, and branches that are not there, are fine. */
 void esp_stop(esp_engine *engine, esp_request_id id, uint32_t branch);
 
+/* What the answer of a request that is done turned out to be: comes_back when it called a tool (its pages wait for the
+ * next turn), else the conversation has ended (they go first). Corrects what the request said; takes effect with
+ * the next step. Unknown ids are fine, and only the latest 1,024 answers are remembered. */
+void esp_turn_over(esp_engine *engine, esp_request_id id, bool comes_back);
+
 enum esp_event_kind { ESP_EVENT_TOKEN, ESP_EVENT_DONE };
 enum esp_finish { ESP_FINISH_STOP, ESP_FINISH_LENGTH, ESP_FINISH_CANCELLED, ESP_FINISH_ERROR };
 struct esp_event {
@@ -169,6 +191,7 @@ struct esp_event {
     /* DONE */
     enum esp_finish finish;
     uint32_t n_prompt, n_cached, n_generated; /* tokens; n_cached of the prompt were not computed again */
+    uint32_t n_written, n_refused; /* tokens that the request's pins hold newly; that they were refused for */
     int64_t queue_ns, ttft_ns, total_ns;      /* since esp_submit: until admitted, first token, end */
     char error[256]; /* for ESP_FINISH_ERROR */
 };
@@ -212,6 +235,7 @@ struct esp_metrics {
     uint64_t requests_running, requests_waiting;
     uint64_t requests_finished[4]; /* by enum esp_finish */
     uint64_t kv_pages[ESP_PAGE_KINDS], kv_pages_total, kv_pages_leased, kv_evicted_pages, preemptions;
+    uint64_t kv_pages_pinned, pins, pins_granted, pins_refused; /* the first two as of now */
     struct esp_histogram ttft, inter_token, mask, compile, step;
 };
 void esp_get_metrics(esp_engine *engine, struct esp_metrics *ret_metrics); /* never waits for a step */

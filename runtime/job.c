@@ -50,6 +50,30 @@ static esp_status check_sampling(const struct esp_sampling *s, uint32_t n_vocab,
     return ESP_OK;
 }
 
+/* What concerns the cache. */
+static esp_status check_kept(const struct esp_request *r, struct esp_err *err)
+{
+    if (r->cache_salt != NULL && r->cache_salt_bytes > ESP_JOB_SALT_BYTES_MAX) {
+        return invalid(err, "cache_salt", "is longer than 1024 bytes");
+    }
+    if (r->cache_key != NULL && r->cache_key_bytes > ESP_JOB_SALT_BYTES_MAX) {
+        return invalid(err, "cache_key", "is longer than 1024 bytes");
+    }
+    if (r->session != NULL && r->session_bytes > ESP_JOB_SALT_BYTES_MAX) {
+        return invalid(err, "session", "is longer than 1024 bytes");
+    }
+    if (r->n_pins > ESP_PINS_MAX || (r->n_pins > 0 && r->pins == NULL)) {
+        return invalid(err, "n_pins", "is above 16, or the array is missing");
+    }
+    for (uint32_t i = 0; i < r->n_pins; i++) {
+        const struct esp_pin *pin = &r->pins[i];
+        if (pin->n_tokens > r->n_tokens || pin->ttl_ns < 1 || (i > 0 && pin->n_tokens < r->pins[i - 1].n_tokens)) {
+            return invalid(err, "pins", "must lie within the prompt, in order, with a time of at least 1");
+        }
+    }
+    return ESP_OK;
+}
+
 static esp_status check(const struct esp_request *r, const struct esp_job_limits *limits, struct esp_err *err)
 {
     if (r->tokens == NULL || r->n_tokens == 0) {
@@ -61,8 +85,9 @@ static esp_status check(const struct esp_request *r, const struct esp_job_limits
     if (r->n == 0 || r->n > ESP_JOB_BRANCHES_MAX) {
         return invalid(err, "n", "is outside 1 to 64");
     }
-    if (r->cache_salt != NULL && r->cache_salt_bytes > ESP_JOB_SALT_BYTES_MAX) {
-        return invalid(err, "cache_salt", "is longer than 1024 bytes");
+    esp_status kept = check_kept(r, err);
+    if (kept != ESP_OK) {
+        return kept;
     }
     if (r->n_tokens >= limits->n_ctx) {
         esp_fail(err, ESP_ELIMIT, "the prompt has %u tokens and the context is %u tokens, which must hold at least one "
@@ -96,6 +121,32 @@ static void *copy(struct esp_arena *arena, const void *src, size_t n_bytes)
     return dst;
 }
 
+static bool copy_kept(struct esp_job *job, const struct esp_request *r)
+{
+    bool ok = true;
+    if (r->cache_salt != NULL) {
+        job->salt = copy(&job->arena, r->cache_salt, r->cache_salt_bytes);
+        job->salt_bytes = r->cache_salt_bytes;
+        ok = job->salt != NULL;
+    }
+    if (r->cache_key != NULL) {
+        job->key = copy(&job->arena, r->cache_key, r->cache_key_bytes);
+        job->key_bytes = r->cache_key_bytes;
+        ok = ok && job->key != NULL;
+    }
+    job->session = r->session == NULL ? ESP_TREE_SESSION_NONE : esp_tree_named_session(r->session, r->session_bytes);
+    job->comes_back = r->comes_back;
+    bool keeps_prompt = r->n_head == 0 && r->session == NULL;
+    job->n_head = (keeps_prompt || r->n_head > r->n_tokens ? r->n_tokens : r->n_head) / ESP_TREE_PAGE_TOKENS;
+    job->pins = esp_arena_alloc(&job->arena, r->n_pins + 1, sizeof *job->pins);
+    job->n_pins = job->pins == NULL ? 0 : r->n_pins;
+    for (uint32_t i = 0; i < job->n_pins; i++) {
+        job->pins[i] = (struct esp_job_pin){.n_pages = r->pins[i].n_tokens / ESP_TREE_PAGE_TOKENS,
+                                            .ttl_ns = r->pins[i].ttl_ns};
+    }
+    return ok && job->pins != NULL;
+}
+
 static bool copy_options(struct esp_job *job, const struct esp_request *r)
 {
     const struct esp_sampling *s = &r->sampling;
@@ -107,12 +158,8 @@ static bool copy_options(struct esp_job *job, const struct esp_request *r)
             return false;
         }
     }
-    if (r->cache_salt != NULL) {
-        job->salt = copy(&job->arena, r->cache_salt, r->cache_salt_bytes);
-        job->salt_bytes = r->cache_salt_bytes;
-        if (job->salt == NULL) {
-            return false;
-        }
+    if (!copy_kept(job, r)) {
+        return false;
     }
     if (r->grammar != NULL) {
         job->grammar = esp_grammar_ref(r->grammar);

@@ -14,7 +14,7 @@
 
 #define ESP_JOB_BRANCHES_MAX 64
 #define ESP_JOB_BIAS_MAX 1024
-#define ESP_JOB_SALT_BYTES_MAX 1024
+#define ESP_JOB_SALT_BYTES_MAX 1024 /* of salt, key and session each */
 #define ESP_OUTBOX_TOKENS_MAX 64 /* token events of a sequence that may wait for the poller */
 
 /* What a request is checked against. */
@@ -22,6 +22,12 @@ struct esp_job_limits {
     uint32_t n_ctx;       /* tokens of a timeline */
     uint32_t n_pool;      /* tokens that the page pool holds */
     uint32_t n_vocab;
+};
+
+struct esp_job_pin {
+    uint32_t n_pages, n_reserved;
+    int64_t ttl_ns;
+    bool open; /* granted and not made yet */
 };
 
 struct esp_job {
@@ -33,8 +39,13 @@ struct esp_job {
     uint32_t n_branches;
     struct esp_sampling sampling; /* bias arrays in the arena */
     struct esp_grammar *grammar;
-    const void *salt; /* NULL = the shared namespace */
-    size_t salt_bytes;
+    const void *salt, *key; /* NULL = none */
+    size_t salt_bytes, key_bytes;
+    uint32_t session; /* of the tree; ESP_TREE_SESSION_NONE = to be found out */
+    bool comes_back;
+    uint32_t n_head; /* pages that outlive the conversation */
+    struct esp_job_pin *pins; /* [n_pins] */
+    uint32_t n_pins, n_written, n_refused; /* tokens, as DONE tells */
     bool ignore_end;
 
     struct esp_ns_id ns;

@@ -11,9 +11,13 @@ static bool shares(const struct esp_lease_ctx *ctx, struct esp_seq *seq)
         return false;
     }
     if (seq->n_node == 0) {
-        struct esp_field fields[] = {{ctx->model_id, ctx->model_id_bytes}, {job->salt, job->salt_bytes}};
-        size_t n_fields = job->salt == NULL ? 1 : 2;
-        if (esp_tree_namespace(ctx->tree, fields, n_fields, &job->ns, NULL) != ESP_OK) {
+        /* Absent and empty are not the same. */
+        char given[2] = {job->salt != NULL, job->key != NULL};
+        struct esp_field fields[] = {{ctx->model_id, ctx->model_id_bytes},
+                                     {given, sizeof given},
+                                     {job->salt, job->salt_bytes},
+                                     {job->key, job->key_bytes}};
+        if (esp_tree_namespace(ctx->tree, fields, sizeof fields / sizeof fields[0], &job->ns, NULL) != ESP_OK) {
             job->no_share = true;
             return false;
         }
@@ -35,15 +39,12 @@ bool esp_lease_adopt(const struct esp_lease_ctx *ctx, struct esp_seq *seq)
         return false;
     }
     struct esp_match match;
-    esp_tree_match(ctx->tree, seq->job->ns, seq->tokens, seq->n_tokens - 1, &match);
+    esp_tree_match_from(ctx->tree, seq->job->ns, seq->node, seq->tokens, seq->n_tokens - 1, &match);
     if (match.n_cached > seq->n_node) {
         uint32_t n_stale = (seq->n_pages < match.n_cached ? seq->n_pages : match.n_cached) - seq->n_node;
         esp_tree_free_private(ctx->tree, seq->pages + seq->n_node, n_stale);
         struct esp_node_id node = ancestor(ctx->tree, match.last, match.n_pages - match.n_cached);
-        esp_tree_lease(ctx->tree, node, seq->pages);
-        if (seq->n_node > 0) {
-            esp_tree_release(ctx->tree, seq->node, ESP_CLASS_NORMAL);
-        }
+        esp_tree_lease_down(ctx->tree, seq->node, node, seq->pages);
         seq->node = node;
         seq->n_node = match.n_cached;
         seq->n_pages = seq->n_pages < match.n_cached ? match.n_cached : seq->n_pages;
@@ -60,7 +61,7 @@ uint32_t esp_lease_tail(const struct esp_lease_ctx *ctx, const struct esp_seq *s
         return 0;
     }
     struct esp_match match;
-    esp_tree_match(ctx->tree, seq->job->ns, seq->tokens, seq->n_tokens - 1, &match);
+    esp_tree_match_from(ctx->tree, seq->job->ns, seq->node, seq->tokens, seq->n_tokens - 1, &match);
     uint32_t n_tokens = seq->n_node * ESP_TREE_PAGE_TOKENS + match.n_copy_tokens;
     if (match.n_pages != seq->n_node || match.n_copy_tokens == 0 || n_tokens <= seq->n_computed) {
         return 0;
@@ -138,22 +139,88 @@ void esp_lease_enter(const struct esp_lease_ctx *ctx, struct esp_seq *seq)
     }
 }
 
+void esp_lease_wants_pins(const struct esp_lease_ctx *ctx, struct esp_seq *seq)
+{
+    struct esp_job *job = seq->job;
+    bool shares_now = job->n_pins > 0 && shares(ctx, seq);
+    uint32_t n_done = 0; /* pages that pins before this one reserve */
+    for (uint32_t i = 0; i < job->n_pins; i++) {
+        struct esp_job_pin *pin = &job->pins[i];
+        uint32_t n = shares_now ? esp_tree_unpinned(ctx->tree, job->ns, seq->tokens, pin->n_pages) : 0;
+        n = n > n_done ? n - n_done : 0;
+        pin->open = shares_now && pin->n_pages > 0 && esp_tree_pin_reserve(ctx->tree, n);
+        pin->n_reserved = pin->open ? n : 0;
+        n_done += pin->n_reserved;
+    }
+}
+
+void esp_lease_pin(const struct esp_lease_ctx *ctx, struct esp_seq *seq)
+{
+    struct esp_job *job = seq->job;
+    for (uint32_t i = 0; i < job->n_pins; i++) {
+        struct esp_job_pin *pin = &job->pins[i];
+        if (pin->open && pin->n_pages <= seq->n_node) {
+            struct esp_node_id node = esp_tree_page_node(ctx->tree, seq->pages[pin->n_pages - 1]);
+            int64_t n_new = esp_tree_pin(ctx->tree, node, pin->ttl_ns, pin->n_reserved);
+            job->n_written += n_new > 0 ? (uint32_t)n_new * ESP_TREE_PAGE_TOKENS : 0;
+            job->n_refused += n_new < 0 ? pin->n_pages * ESP_TREE_PAGE_TOKENS : 0;
+            pin->open = false;
+        }
+    }
+}
+
+void esp_lease_forget_pins(const struct esp_lease_ctx *ctx, struct esp_job *job)
+{
+    for (uint32_t i = 0; i < job->n_pins; i++) {
+        if (job->pins[i].open) {
+            esp_tree_pin_return(ctx->tree, job->pins[i].n_reserved);
+            job->pins[i].open = false;
+        }
+    }
+}
+
+static void end_turn(const struct esp_lease_ctx *ctx, struct esp_seq *seq, bool comes_back)
+{
+    const struct esp_job *job = seq->job;
+    uint32_t n_prompt = job->n_prompt / ESP_TREE_PAGE_TOKENS;
+    n_prompt = n_prompt < seq->n_node ? n_prompt : seq->n_node;
+    seq->turn = (struct esp_tree_turn){
+        .node = seq->node,
+        .turn = n_prompt == 0 ? ESP_NODE_NONE : esp_tree_page_node(ctx->tree, seq->pages[n_prompt - 1]),
+        .session = job->session,
+        .n_head = job->n_head,
+        .comes_back = comes_back,
+    };
+    if (seq->turn.session == ESP_TREE_SESSION_NONE) {
+        seq->turn.session = esp_tree_session(ctx->tree, seq->node);
+    }
+    esp_tree_end_turn(ctx->tree, &seq->turn);
+}
+
 void esp_lease_drop(const struct esp_lease_ctx *ctx, struct esp_seq *seq, enum esp_evict_class class)
 {
-    uint32_t n_prompt = seq->job->n_prompt / ESP_TREE_PAGE_TOKENS;
     if (seq->n_pages > seq->n_node) {
         esp_tree_free_private(ctx->tree, seq->pages + seq->n_node, seq->n_pages - seq->n_node);
     }
-    if (seq->n_node > n_prompt && n_prompt > 0) {
-        struct esp_node_id prompt = esp_tree_page_node(ctx->tree, seq->pages[n_prompt - 1]);
-        esp_tree_lease(ctx->tree, prompt, NULL);
-        esp_tree_release(ctx->tree, seq->node, class);
-        esp_tree_release(ctx->tree, prompt, ESP_CLASS_NORMAL);
+    seq->turn.node = ESP_NODE_NONE;
+    if (seq->n_node > 0 && class == ESP_CLASS_NORMAL) {
+        esp_tree_release(ctx->tree, seq->node, ESP_CLASS_NORMAL);
     } else if (seq->n_node > 0) {
-        esp_tree_release(ctx->tree, seq->node, n_prompt > 0 ? ESP_CLASS_NORMAL : class);
+        end_turn(ctx, seq, class == ESP_CLASS_RETURN);
     }
     seq->n_pages = 0;
     seq->n_node = 0;
     seq->node = ESP_NODE_NONE;
     seq->n_computed = 0;
+}
+
+void esp_lease_correct(const struct esp_lease_ctx *ctx, struct esp_tree_turn *turn, bool comes_back)
+{
+    if (turn->comes_back == comes_back || !esp_tree_node_alive(ctx->tree, turn->node)) {
+        return;
+    }
+    turn->comes_back = comes_back;
+    turn->turn = esp_tree_node_alive(ctx->tree, turn->turn) ? turn->turn : ESP_NODE_NONE;
+    esp_tree_lease(ctx->tree, turn->node, NULL);
+    esp_tree_end_turn(ctx->tree, turn);
 }

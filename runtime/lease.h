@@ -37,7 +37,17 @@ esp_status esp_lease_reserve(const struct esp_lease_ctx *ctx, struct esp_seq *se
 uint32_t esp_lease_announce(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_tokens);
 void esp_lease_publish(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_announced);
 void esp_lease_enter(const struct esp_lease_ctx *ctx, struct esp_seq *seq);
-/* class: of the pages behind the whole pages of the prompt; those are NORMAL. */
+/* When the engine receives a job: asks for its pins, by its first branch. The answers are in the job's pins: `open` is
+ * granted. */
+void esp_lease_wants_pins(const struct esp_lease_ctx *ctx, struct esp_seq *seq);
+/* Makes those granted pins whose pages are written now. */
+void esp_lease_pin(const struct esp_lease_ctx *ctx, struct esp_seq *seq);
+/* The job ends: what was granted and never made goes back. */
+void esp_lease_forget_pins(const struct esp_lease_ctx *ctx, struct esp_job *job);
+/* class: TAIL when the conversation ends (esp_tree_end_turn), RETURN when it comes back, NORMAL when the answer is not
+ * complete. The first two leave in seq->turn what esp_lease_correct needs to change it later. */
 void esp_lease_drop(const struct esp_lease_ctx *ctx, struct esp_seq *seq, enum esp_evict_class class);
+
+void esp_lease_correct(const struct esp_lease_ctx *ctx, struct esp_tree_turn *turn, bool comes_back);
 
 #endif

@@ -63,6 +63,7 @@ struct esp_seq {
 
     int64_t first_token_ns, last_token_ns;
     struct esp_outbox outbox;
+    struct esp_tree_turn turn; /* what became of the pages, for esp_turn_over; node NONE: nothing */
     /* what DONE says */
     enum esp_finish finish;
     uint32_t n_generated, n_cached;

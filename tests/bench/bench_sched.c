@@ -130,7 +130,7 @@ static void run(struct desk *desk)
 int main(void)
 {
     static struct desk desk = {.arrival = 0};
-    struct esp_tree_config config = {N_PAGES, 1, 128};
+    struct esp_tree_config config = {.n_pages = N_PAGES, .seed = 1, .hash_bits = 128};
     desk.clock = esp_clock_monotonic();
     if (esp_tree_create(&config, &desk.tree, NULL) != ESP_OK) {
         return 1;

@@ -266,7 +266,7 @@ BAD_FIELDS = [
         "type": "content",
         "content": "x"
     }),
-    ("session_id", "s"),
+    ("session_id", ""),
     ("model", 5),
 ]
 

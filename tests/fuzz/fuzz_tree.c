@@ -104,7 +104,7 @@ static void op_release(struct run *run, struct input *in)
         return;
     }
     uint32_t which = take(in) % run->n_leases;
-    esp_tree_release(run->tree, run->leases[which], (enum esp_evict_class)(take(in) % ESP_CLASSES));
+    esp_tree_release(run->tree, run->leases[which], (enum esp_evict_class)(take(in) % ESP_CLASS_PINNED));
     run->n_leases--;
     run->leases[which] = run->leases[run->n_leases];
     run->spaces[which] = run->spaces[run->n_leases];

@@ -120,7 +120,7 @@ static void test_pin_survives_pressure_and_expires(void)
     esp_tree_release(tree, node, ESP_CLASS_TAIL);
     kit_sound(tree);
     struct esp_page_id pages[8];
-    CHECK(esp_tree_available(tree) == 5 && esp_tree_alloc(tree, 6, pages) == ESP_EBUSY, "pinned pages are not to be had");
+    CHECK(esp_tree_available(tree) == 5 && esp_tree_alloc(tree, 6, pages) == ESP_EBUSY, "pinned ones stay");
     CHECK(esp_tree_alloc(tree, 5, pages) == ESP_OK, "the others are");
     esp_tree_free_private(tree, pages, 5);
     uint32_t tokens[3 * KIT_P];

@@ -16,7 +16,7 @@ static void desk_init(struct desk *desk, uint32_t n_pages, uint32_t n_batch_max,
 {
     memset(desk, 0, sizeof *desk);
     desk->n_limit = n_pages * ESP_TREE_PAGE_TOKENS;
-    struct esp_tree_config tree = {n_pages, 1, 128};
+    struct esp_tree_config tree = {.n_pages = n_pages, .seed = 1, .hash_bits = 128};
     CHECK(esp_tree_create(&tree, &desk->tree, NULL) == ESP_OK);
     struct esp_lease_ctx lease = {desk->tree, "m", 1, false};
     struct esp_sched_config config = {n_batch_max, chunk};
