@@ -223,7 +223,8 @@ static esp_status find_signs(struct finding *finding, const struct esp_chat *cha
 
 static bool has_mark(const json_t *object)
 {
-    return json_object_get(object, "prompt_cache_breakpoint") != NULL || json_object_get(object, "cache_control") != NULL;
+    return json_object_get(object, "prompt_cache_breakpoint") != NULL ||
+           json_object_get(object, "cache_control") != NULL;
 }
 
 static bool has_marks(const json_t *messages)
