@@ -108,10 +108,18 @@ static esp_status round_bounds(struct esp_nums *nums, struct esp_bounds *b)
     return status;
 }
 
+/* An end that is an integer is no fraction; between two ends that differ there are always some. */
+static void open_bounds(struct esp_bounds *b)
+{
+    b->lo_open = b->lo_open || (b->fraction && b->has_lo && esp_decimal_is_integer(&b->lo));
+    b->hi_open = b->hi_open || (b->fraction && b->has_hi && esp_decimal_is_integer(&b->hi));
+}
+
 esp_status esp_nums_add_bounds(struct esp_nums *nums, const struct esp_bounds *bounds, uint32_t *ret_id)
 {
     struct esp_bounds b = *bounds;
     esp_status status = b.integer ? round_bounds(nums, &b) : ESP_OK;
+    open_bounds(&b);
     if (status != ESP_OK) {
         return status;
     }
@@ -163,7 +171,7 @@ esp_status esp_nums_copy(struct esp_nums *nums, const struct esp_nums *from)
 
 struct mag {
     struct esp_decimal lo, hi;
-    bool has_hi, lo_open, hi_open, integer;
+    bool has_hi, lo_open, hi_open, integer, fraction;
 };
 
 /* Mirrors the bounds of negative numbers, so that lo and hi are about magnitudes. */
@@ -171,9 +179,9 @@ static struct mag mirror(const struct esp_bounds *b, bool neg, bool *ret_has_lo)
 {
     *ret_has_lo = neg ? b->has_hi : b->has_lo;
     if (neg) {
-        return (struct mag){b->hi, b->lo, b->has_lo, b->hi_open, b->lo_open, b->integer};
+        return (struct mag){b->hi, b->lo, b->has_lo, b->hi_open, b->lo_open, b->integer, b->fraction};
     }
-    return (struct mag){b->lo, b->hi, b->has_hi, b->lo_open, b->hi_open, b->integer};
+    return (struct mag){b->lo, b->hi, b->has_hi, b->lo_open, b->hi_open, b->integer, b->fraction};
 }
 
 /* The magnitudes of one sign; false when there are none. */
@@ -201,7 +209,8 @@ static bool mag_has(const struct mag *m, const struct esp_decimal *v)
 {
     int lo = esp_decimal_compare_abs(v, &m->lo);
     int hi = m->has_hi ? esp_decimal_compare_abs(v, &m->hi) : -1;
-    return lo >= m->lo_open && (hi < 0 || (hi == 0 && !m->hi_open)) && (!m->integer || esp_decimal_is_integer(v));
+    return lo >= m->lo_open && (hi < 0 || (hi == 0 && !m->hi_open)) && (!m->integer || esp_decimal_is_integer(v)) &&
+           (!m->fraction || !esp_decimal_is_integer(v));
 }
 
 bool esp_num_inside(const struct esp_bounds *bounds, const struct esp_decimal *value)
@@ -374,6 +383,9 @@ static bool exponents(const struct mag *m, const struct esp_decimal *d, int64_t 
     if (m->integer && lo < (int64_t)d->n - d->exp) {
         lo = (int64_t)d->n - d->exp;
     }
+    if (m->fraction && hi >= (int64_t)d->n - d->exp) {
+        hi = (int64_t)d->n - d->exp - 1;
+    }
     *ret_lo = lo;
     *ret_hi = hi;
     return lo <= hi;
@@ -403,7 +415,7 @@ static bool exp_live(const struct mag *m, const struct prefix *p, bool complete)
     if (complete && p->n_exp == 0) {
         return false;
     }
-    if (d.n == 0) {
+    if (d.n == 0) { /* zero, whatever the exponent */
         return mag_has(m, &d);
     }
     if (!exponents(m, &d, &lo, &hi)) {

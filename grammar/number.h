@@ -27,6 +27,7 @@
 struct esp_bounds {
     bool has_lo, has_hi, lo_open, hi_open;
     bool integer;              /* the value is an integer */
+    bool fraction;             /* the value is none */
     bool plain;                /* draft-04 integers: digits only, no fraction, no exponent */
     struct esp_decimal lo, hi; /* digits borrowed */
 };

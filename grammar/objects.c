@@ -160,7 +160,7 @@ static bool count_needed(struct object *o, struct esp_arena *arena)
     if (o->needed == NULL || o->limit == NULL) {
         return false;
     }
-    o->needed[n] = 0;
+    o->needed[n] = o->m.last != ESP_EXPR_EMPTY;
     o->limit[n] = n;
     for (uint32_t idx = n; idx-- > 0;) {
         o->needed[idx] = o->needed[idx + 1] + o->m.keys[idx].required;
@@ -202,6 +202,11 @@ static bool copy_keys(struct esp_exprs *x, struct object *o, struct esp_arena *a
 
 /* ---- States ------------------------------------------------------------------------------------ */
 
+static bool has_last(const struct object *o)
+{
+    return o->m.last != ESP_EXPR_EMPTY;
+}
+
 /* The keys that may come next: an interval of their order. False when there is none. */
 static bool next_keys(const struct object *o, uint32_t from, uint32_t count, uint32_t *ret_first, uint32_t *ret_last)
 {
@@ -216,7 +221,8 @@ static bool next_keys(const struct object *o, uint32_t from, uint32_t count, uin
         first = o->limit[from]; /* no room for optional ones */
     }
     if (o->m.other == ESP_EXPR_EMPTY && o->m.min > count) {
-        uint64_t most = (uint64_t)n + count - o->m.min; /* so many keys from there on are still enough */
+        /* so many keys from there on are still enough */
+        uint64_t most = (uint64_t)n + count + has_last(o) - o->m.min;
         last = most < last ? (uint32_t)most : last;
     }
     *ret_first = first;
@@ -227,6 +233,13 @@ static bool next_keys(const struct object *o, uint32_t from, uint32_t count, uin
 static bool may_close(const struct object *o, uint32_t from, uint32_t count)
 {
     return o->needed[from] == 0 && count >= o->m.min;
+}
+
+/* The last member, and the end. */
+static uint32_t last_member(struct esp_exprs *x, const struct object *o, uint32_t from, uint32_t count)
+{
+    bool now = has_last(o) && o->needed[from] == 1 && count < o->m.max && count + 1 >= o->m.min;
+    return now ? esp_expr_cat(x, o->m.last, o->m.close) : ESP_EXPR_EMPTY;
 }
 
 /* Is one of the keys first … last in the subtree? Looks through the smaller of the two. */
@@ -262,14 +275,15 @@ static uint32_t rest(struct esp_exprs *x, uint32_t object, uint32_t from, uint32
 static uint32_t one_member(struct esp_exprs *x, uint32_t object, uint32_t from, uint32_t count)
 {
     const struct object *o = &x->objects->items[object];
-    uint32_t ids[2] = {ESP_EXPR_EMPTY, ESP_EXPR_EMPTY}, first, last;
+    uint32_t ids[3] = {ESP_EXPR_EMPTY, ESP_EXPR_EMPTY, last_member(x, o, from, count)}, first, last;
     if (next_keys(o, from, count, &first, &last)) {
         ids[0] = esp_expr_cat(x, esp_expr_byte(x, '"'), esp_expr_keys(x, object, 1, from, count));
     }
-    if (o->m.other != ESP_EXPR_EMPTY && o->needed[from] == 0 && count < o->m.max) {
+    bool room = o->m.max - count > has_last(o); /* the count is never above the greatest */
+    if (o->m.other != ESP_EXPR_EMPTY && o->needed[from] == has_last(o) && room) {
         ids[1] = esp_expr_cat(x, o->m.other, rest(x, object, o->m.n_keys, count + 1));
     }
-    return esp_expr_alt(x, ids, 2);
+    return esp_expr_alt(x, ids, 3);
 }
 
 uint32_t esp_keys_expand(struct esp_exprs *x, const struct esp_expr *e)
@@ -340,7 +354,7 @@ uint32_t esp_objects_add(struct esp_exprs *x, const struct esp_members *members)
         esp_exprs_fail(x, ESP_ENOMEM);
         return ESP_EXPR_EMPTY;
     }
-    bool enough = o.m.other != ESP_EXPR_EMPTY || o.m.n_keys >= o.m.min;
+    bool enough = o.m.other != ESP_EXPR_EMPTY || o.m.n_keys + has_last(&o) >= o.m.min;
     uint32_t object = objects->n++;
     objects->items[object] = o;
     objects->bytes += (size_t)o.nodes_cap * sizeof *o.nodes;

@@ -30,6 +30,7 @@ struct esp_members {
     uint32_t min, max; /* members; max may be ESP_EXPR_INF */
     uint32_t comma, close;
     uint32_t other; /* a member with another key, EMPTY when there is none */
+    uint32_t last;  /* a member that must come last, EMPTY when there is none such */
     enum esp_spelling spelling;
 };
 

@@ -41,10 +41,52 @@ enum { /* types; a number that is an integer has its own bit */
 #define ESP_SCHEMA_ALTERNATIVES_MAX 4096u
 #define ESP_SCHEMA_CONJUNCTS_MAX 64u
 #define ESP_SCHEMA_FORMATS_MAX 32
-#define ESP_SCHEMA_PATTERNS_MAX 4u /* patternProperties that meet in one object; 2^n kinds of keys */
+#define ESP_SCHEMA_PATTERNS_MAX 64u /* patternProperties that meet in one object */
+#define ESP_SCHEMA_CELLS_MAX 256u   /* kinds of keys that they make */
 #define ESP_NODE_NONE UINT32_MAX
 
-struct esp_leaf {
+/* What a value must satisfy. A leaf is named by its schema, whose `extra` it is. */
+enum esp_item_kind {
+    ESP_ITEM_SCHEMA,   /* a schema not yet expanded; in todo also the array of an anyOf or oneOf */
+    ESP_ITEM_LEAF,     /* a leaf's own assertions */
+    ESP_ITEM_CONST,    /* equal to a value */
+    ESP_ITEM_NOT,      /* not valid by a schema */
+    ESP_ITEM_UNEQUAL,  /* not equal to a value */
+    ESP_ITEM_UNLISTED, /* not equal to any member of an array */
+    ESP_ITEM_IF        /* in todo: an if with its then and else */
+};
+struct esp_item {
+    const struct esp_jv *v;
+    uint64_t kind;
+};
+/* A condition on one member (name) or one item (index). */
+struct esp_part {
+    struct esp_item item;
+    const char *name;
+    uint32_t n_bytes, index;
+    bool required;
+};
+/* So many items from `from` on satisfy `item`. */
+struct esp_counter {
+    struct esp_item item;
+    uint32_t from, min, max;
+    const struct esp_jv *at;
+};
+/* Some member has a key of a kind, and a value that satisfies `item`. The kind: matched by the pattern that is the
+ * key of `pattern`; not a string of `names`; or, both NULL, neither declared nor matched in `of`. */
+struct esp_witness {
+    const struct esp_jv *pattern, *names;
+    const struct esp_leaf *of;
+    struct esp_item item;
+};
+/* One way to deny a schema: all of these together. */
+struct esp_choice {
+    const struct esp_item *items;
+    uint32_t n;
+    struct esp_choice *next;
+};
+
+struct esp_leaf { /* one schema's own assertions */
     const struct esp_jv *self;
     uint32_t types;
     const struct esp_jv *properties, *required, *additional;
@@ -55,18 +97,48 @@ struct esp_leaf {
     uint32_t min_items, max_items, min_chars, max_chars, min_members, max_members;
     struct esp_bounds bounds;
     uint32_t pattern, format; /* expressions over string contents, 0 = none */
+    bool never_text;            /* pattern matches no text */
     const struct esp_jv **applicators;
     uint32_t n_applicators;
     bool ref_only; /* $ref hides its siblings (up to draft-07) */
+    const struct esp_jv *contains;
+    uint32_t contains_min, contains_max;
+    /* Of leaves that deny something (schema_not.c) only: */
+    const struct esp_part *part;
+    const struct esp_counter *counter;
+    const struct esp_witness *witness;
+    struct esp_choice *denials; /* what denies this leaf's own assertions, once asked for */
+    bool denied;
     /* where things were said, for messages */
     const struct esp_jv *min_at, *max_at, *min_members_at;
 };
 
-/* What a value must satisfy: a schema not yet expanded, a leaf's own assertions, or equality. */
-enum esp_item_kind { ESP_ITEM_SCHEMA, ESP_ITEM_LEAF, ESP_ITEM_CONST };
-struct esp_item {
-    const struct esp_jv *v;
-    uint64_t kind;
+/* One alternative: all leaves together, the value to equal when there is one, scalars to differ from. */
+struct esp_conj {
+    struct esp_schema *s;
+    struct esp_leaf *leaves[ESP_SCHEMA_CONJUNCTS_MAX];
+    uint32_t n, types;
+    const struct esp_jv *value;
+    const struct esp_jv **excluded;
+    uint32_t n_excluded, excluded_cap;
+};
+
+struct esp_length {
+    uint32_t min, max;
+    const struct esp_jv *min_at;
+};
+
+/* An array some of whose items are counted: states are (items so far, counts), an edge takes one item. */
+struct esp_counts {
+    struct esp_count_state {
+        uint32_t first, n; /* edges */
+        bool close, live;
+    } *states;
+    struct esp_count_edge {
+        uint32_t node, to;
+    } *edges;
+    uint32_t n_states, n_edges, states_cap, edges_cap;
+    uint32_t rule; /* the start of state 0 among the starts; those of the others follow */
 };
 
 enum esp_atom_kind { ESP_ATOM_EXPR, ESP_ATOM_ARRAY, ESP_ATOM_OBJECT };
@@ -84,10 +156,12 @@ struct esp_atom {
     uint32_t *prefix;                  /* array: nodes */
     uint32_t n_prefix, rest; /* rest: node of further items */
     uint32_t min, max;       /* items or members */
+    struct esp_counts *counts; /* array with counted items, instead of prefix and rest; schema_count.c */
     struct esp_prop *props;
     uint32_t n_props, additional; /* additional: node of other keys */
     struct esp_cell *cells;       /* instead of additional where patterns tell keys apart */
     uint32_t n_cells;
+    struct esp_cell last; /* one more member, at the end; key 0 = none */
     const struct esp_jv *min_at;  /* where the least number of members was said */
     struct esp_atom *next;
 };
@@ -95,7 +169,7 @@ struct esp_node {
     const struct esp_item *items;
     uint32_t n_items;
     struct esp_atom *atoms;
-    bool productive;
+    bool productive, reached; /* reached: from the root, by what has values */
     const struct esp_jv *why_at; /* the last reason for a missing alternative */
     const char *why;
 };
@@ -113,14 +187,21 @@ struct esp_schema {
     struct esp_node *nodes;
     uint32_t n_nodes, nodes_cap, n_expanded;
     struct esp_bytesmap node_map;
-    struct esp_schema_disjoint { /* nodes that must be empty, or oneOf is no union */
+    struct esp_schema_overlap { /* two branches of a oneOf, and the node of what fits both */
         uint32_t node;
-        const struct esp_jv *at;
-    } * disjoint;
-    uint32_t n_disjoint, disjoint_cap;
+        bool both; /* the node has values */
+    } * overlaps;
+    uint32_t n_overlaps, overlaps_cap;
+    struct esp_bytesmap overlap_map; /* two branches → overlaps */
+    bool exact;                      /* the overlaps are known, and branches deny each other */
+    uint32_t *rules; /* starts of states of counted arrays; after those of the nodes */
+    uint32_t n_rules, rules_cap;
     struct esp_refs *refs; /* schema_ref.h; NULL until a reference is met */
     struct esp_buf *warnings;
     uint32_t current;                                /* node being expanded */
+    bool bare;                                       /* only the contents of strings are asked for … */
+    uint32_t bare_contents;                          /* … and gathered here */
+    struct esp_bytesmap contents_map;                /* item → contents of its strings */
     uint32_t number_any, integer_any, integer_plain; /* expressions, 0 = not made */
     uint32_t formats[ESP_SCHEMA_FORMATS_MAX];        /* by row of formats.c, likewise */
 };
@@ -136,25 +217,34 @@ esp_status esp_schema_draft(struct esp_schema *s);
 /* schema_ref.c: the schema that a $ref, $dynamicRef or $recursiveRef means */
 esp_status esp_schema_resolve(struct esp_schema *s, const struct esp_jv *ref, const struct esp_jv **ret_target);
 void esp_schema_refs_finish(struct esp_schema *s);
+void esp_schema_leaf_init(struct esp_leaf *leaf, const struct esp_jv *self);
+/* schema_not.c: the ways to deny a leaf's own assertions. */
+esp_status esp_schema_deny(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_choice **ret_choices);
+/* The ways to differ from an array or object. */
+esp_status esp_schema_differ(struct esp_schema *s, const struct esp_jv *value, const struct esp_choice **ret_choices);
 /* schema_node.c */
 esp_status esp_schema_node(struct esp_schema *s, const struct esp_item *items, uint32_t n, uint32_t *ret_node);
 esp_status esp_schema_expand(struct esp_schema *s, uint32_t node);
+/* The contents of the strings that satisfy the item, as an expression. */
+esp_status esp_schema_contents(struct esp_schema *s, struct esp_item item, uint32_t *ret_contents);
+bool esp_schema_false(const struct esp_schema *s, uint32_t node); /* is it plain that it has no value? */
 /* schema_atom.c */
 esp_status esp_schema_atoms(struct esp_schema *s, const struct esp_item *items, uint32_t n);
 struct esp_atom *esp_schema_atom(struct esp_schema *s, enum esp_atom_kind kind);
 void esp_schema_why(struct esp_schema *s, const struct esp_jv *at, const char *why);
 /* schema_scalar.c */
-esp_status esp_schema_numbers(struct esp_schema *s, struct esp_leaf *const *leaves, uint32_t n, uint32_t types,
-                              const struct esp_jv *const *values, uint32_t n_values);
-esp_status esp_schema_strings(struct esp_schema *s, struct esp_leaf *const *leaves, uint32_t n,
-                              const struct esp_jv *const *values, uint32_t n_values);
+esp_status esp_schema_numbers(const struct esp_conj *c, const struct esp_jv *const *values, uint32_t n_values);
+esp_status esp_schema_strings(const struct esp_conj *c, const struct esp_jv *const *values, uint32_t n_values);
+/* schema_array.c */
+esp_status esp_schema_array(struct esp_conj *c);
+bool esp_schema_counts_live(const struct esp_schema *s, struct esp_counts *counts);
+uint32_t esp_schema_both(struct esp_schema *s, uint32_t a, uint32_t b); /* EMPTY when there is none */
 /* Does an expression over string contents accept this text, spelled the shortest way? */
 bool esp_schema_accepts(struct esp_schema *s, uint32_t id, const char *text, uint32_t n_bytes);
 /* schema_depend.c: the same as an allOf array; the members are checked already */
 esp_status esp_schema_depend(struct esp_schema *s, const struct esp_jv *v, const struct esp_jv **ret_all_of);
 /* schema_keys.c */
-esp_status esp_schema_object(struct esp_schema *s, struct esp_leaf *const *leaves, uint32_t n,
-                             const struct esp_jv *value);
+esp_status esp_schema_object(struct esp_conj *c);
 /* formats.c: the expression of a format's strings; 0 when the name is known but not built, UINT32_MAX when
  * the name is unknown. */
 uint32_t esp_schema_format(struct esp_schema *s, const struct esp_jv *name);

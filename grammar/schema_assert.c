@@ -132,6 +132,14 @@ esp_status esp_schema_read_max_items(struct esp_schema *s, struct esp_leaf *leaf
 {
     return read_max(s, v, &leaf->max_items);
 }
+esp_status esp_schema_read_min_contains(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    return read_min(s, v, &leaf->contains_min);
+}
+esp_status esp_schema_read_max_contains(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    return read_max(s, v, &leaf->contains_max);
+}
 esp_status esp_schema_read_min_members(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
     leaf->min_members_at = v;
@@ -160,9 +168,7 @@ esp_status esp_schema_read_pattern(struct esp_schema *s, struct esp_leaf *leaf, 
         return status;
     }
     status = esp_regex_compile(s->x, s->spelling, true, v->text, v->n_bytes, &leaf->pattern, &err);
-    if (status == ESP_OK && leaf->pattern == ESP_EXPR_EMPTY) {
-        return esp_schema_fail(s, ESP_EUNSAT, v, "matches no text");
-    }
+    leaf->never_text = leaf->pattern == ESP_EXPR_EMPTY;
     return status == ESP_OK ? status : esp_schema_fail(s, status, v, "%s", err.message);
 }
 

@@ -9,14 +9,6 @@
 
 #include "grammar/schema.h"
 
-struct conj {
-    struct esp_schema *s;
-    struct esp_leaf *leaves[ESP_SCHEMA_CONJUNCTS_MAX];
-    uint32_t n;
-    const struct esp_jv *value; /* the value being made an atom, or NULL */
-    uint32_t types;
-};
-
 struct esp_atom *esp_schema_atom(struct esp_schema *s, enum esp_atom_kind kind)
 {
     struct esp_atom *atom = esp_arena_alloc(&s->arena, 1, sizeof *atom);
@@ -31,7 +23,7 @@ struct esp_atom *esp_schema_atom(struct esp_schema *s, enum esp_atom_kind kind)
     return atom;
 }
 
-static esp_status add_expr(struct conj *c, uint32_t expr)
+static esp_status add_expr(struct esp_conj *c, uint32_t expr)
 {
     struct esp_atom *atom = esp_schema_atom(c->s, ESP_ATOM_EXPR);
     if (atom == NULL) {
@@ -41,101 +33,9 @@ static esp_status add_expr(struct conj *c, uint32_t expr)
     return ESP_OK;
 }
 
-static esp_status add_word(struct conj *c, const char *word)
+static esp_status add_word(struct esp_conj *c, const char *word)
 {
     return add_expr(c, esp_expr_text(c->s->x, word));
-}
-
-/* ---- Arrays ------------------------------------------------------------------------------------ */
-
-static const struct esp_jv *member(const struct esp_jv *array, uint32_t index)
-{
-    const struct esp_jv *child = array == NULL ? NULL : array->child;
-    while (child != NULL && index > 0) {
-        child = child->next;
-        index--;
-    }
-    return child;
-}
-
-/* The node of item `index`; past every prefix the index does not matter. */
-static esp_status item_node(struct conj *c, uint32_t index, uint32_t *ret_node)
-{
-    struct esp_item items[ESP_SCHEMA_CONJUNCTS_MAX + 1];
-    uint32_t n = 0;
-    for (uint32_t idx = 0; idx < c->n; idx++) {
-        const struct esp_leaf *leaf = c->leaves[idx];
-        const struct esp_jv *v = member(leaf->prefix, index);
-        v = v != NULL ? v : leaf->items;
-        if (v != NULL) {
-            items[n++] = (struct esp_item){v, ESP_ITEM_SCHEMA};
-        }
-    }
-    const struct esp_jv *value = member(c->value, index);
-    if (value != NULL) {
-        items[n++] = (struct esp_item){value, ESP_ITEM_CONST};
-    }
-    return esp_schema_node(c->s, items, n, ret_node);
-}
-
-struct length {
-    uint32_t min, max, n_prefix;
-    const struct esp_jv *min_at;
-};
-
-/* How long the array may be, and how many items have a schema of their own. False when no length is left. */
-static bool array_length(struct conj *c, struct length *ret)
-{
-    uint32_t min = 0, max = ESP_EXPR_INF, n_prefix = 0;
-    const struct esp_jv *min_at = NULL;
-    for (uint32_t idx = 0; idx < c->n; idx++) {
-        const struct esp_leaf *leaf = c->leaves[idx];
-        if (leaf->min_items > min) {
-            min = leaf->min_items;
-            min_at = leaf->self;
-        }
-        max = leaf->max_items < max ? leaf->max_items : max;
-        n_prefix = leaf->prefix != NULL && leaf->prefix->n > n_prefix ? leaf->prefix->n : n_prefix;
-    }
-    if (c->value != NULL) {
-        if (c->value->n < min || c->value->n > max) {
-            esp_schema_why(c->s, c->value, "has a length that the schema beside it does not allow");
-            return false;
-        }
-        min = max = n_prefix = c->value->n;
-    }
-    if (min > max) {
-        esp_schema_why(c->s, min_at, "has minItems above maxItems");
-        return false;
-    }
-    *ret = (struct length){min, max, n_prefix < max ? n_prefix : max, min_at};
-    return true;
-}
-
-static esp_status add_array(struct conj *c)
-{
-    struct length length;
-    if (!array_length(c, &length)) {
-        return ESP_OK;
-    }
-    struct esp_atom *atom = esp_schema_atom(c->s, ESP_ATOM_ARRAY);
-    uint32_t n_prefix = length.n_prefix;
-    uint32_t *prefix = esp_arena_alloc(&c->s->arena, (size_t)n_prefix + 1, sizeof *prefix);
-    if (atom == NULL || prefix == NULL) {
-        return esp_schema_memory(c->s);
-    }
-    *atom = (struct esp_atom){.kind = ESP_ATOM_ARRAY, .prefix = prefix, .n_prefix = n_prefix};
-    atom->min = length.min;
-    atom->max = length.max;
-    esp_status status = ESP_OK;
-    for (uint32_t idx = 0; idx < n_prefix && status == ESP_OK; idx++) {
-        status = item_node(c, idx, &prefix[idx]);
-    }
-    atom->rest = ESP_NODE_NONE;
-    if (status == ESP_OK && length.max > n_prefix) {
-        status = item_node(c, n_prefix, &atom->rest);
-    }
-    return status;
 }
 
 /* ---- Values ------------------------------------------------------------------------------------ */
@@ -149,8 +49,18 @@ static bool allowed_by(const struct esp_leaf *leaf, const struct esp_jv *value)
     return found && (leaf->constant == NULL || esp_jv_equal(leaf->constant, value));
 }
 
+static bool is_excluded(const struct esp_conj *c, const struct esp_jv *value)
+{
+    for (uint32_t idx = 0; idx < c->n_excluded; idx++) {
+        if (esp_jv_equal(c->excluded[idx], value)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* By everything but the list that the value was taken from. */
-static bool allowed(const struct conj *c, const struct esp_jv *source, const struct esp_jv *value,
+static bool allowed(const struct esp_conj *c, const struct esp_jv *source, const struct esp_jv *value,
                     const struct esp_item *items, uint32_t n)
 {
     for (uint32_t idx = 0; idx < c->n; idx++) {
@@ -163,7 +73,7 @@ static bool allowed(const struct conj *c, const struct esp_jv *source, const str
             return false;
         }
     }
-    return true;
+    return !is_excluded(c, value);
 }
 
 /* Values of the first enum, const or CONST item that all the others allow too. */
@@ -172,7 +82,7 @@ struct values {
     uint32_t n_numbers, n_strings;
 };
 
-static esp_status add_value(struct conj *c, const struct esp_jv *value, struct values *out)
+static esp_status add_value(struct esp_conj *c, const struct esp_jv *value, struct values *out)
 {
     c->value = value;
     switch (value->type) {
@@ -181,12 +91,12 @@ static esp_status add_value(struct conj *c, const struct esp_jv *value, struct v
     case ESP_JV_FALSE: return c->types & ESP_TYPE_BOOLEAN ? add_word(c, "false") : ESP_OK;
     case ESP_JV_NUMBER: out->numbers[out->n_numbers++] = value; return ESP_OK;
     case ESP_JV_STRING: out->strings[out->n_strings++] = value; return ESP_OK;
-    case ESP_JV_ARRAY: return c->types & ESP_TYPE_ARRAY ? add_array(c) : ESP_OK;
-    default: return c->types & ESP_TYPE_OBJECT ? esp_schema_object(c->s, c->leaves, c->n, c->value) : ESP_OK;
+    case ESP_JV_ARRAY: return c->types & ESP_TYPE_ARRAY ? esp_schema_array(c) : ESP_OK;
+    default: return c->types & ESP_TYPE_OBJECT ? esp_schema_object(c) : ESP_OK;
     }
 }
 
-static esp_status add_values(struct conj *c, const struct esp_jv *source, bool list, const struct esp_item *items,
+static esp_status add_values(struct esp_conj *c, const struct esp_jv *source, bool list, const struct esp_item *items,
                              uint32_t n)
 {
     struct esp_schema *s = c->s;
@@ -206,59 +116,112 @@ static esp_status add_values(struct conj *c, const struct esp_jv *source, bool l
         }
     }
     if (status == ESP_OK && out.n_numbers > 0) {
-        status = esp_schema_numbers(s, c->leaves, c->n, c->types, out.numbers, out.n_numbers);
+        status = esp_schema_numbers(c, out.numbers, out.n_numbers);
     }
     if (status == ESP_OK && out.n_strings > 0 && (c->types & ESP_TYPE_STRING)) {
-        status = esp_schema_strings(s, c->leaves, c->n, out.strings, out.n_strings);
+        status = esp_schema_strings(c, out.strings, out.n_strings);
     }
     return status;
 }
 
-static esp_status add_types(struct conj *c)
+/* Is the word one of the excluded values? */
+static bool word_excluded(const struct esp_conj *c, enum esp_jv_type type)
+{
+    const struct esp_jv word = {.type = type};
+    return is_excluded(c, &word);
+}
+
+static esp_status add_boolean(struct esp_conj *c)
+{
+    uint32_t yes = word_excluded(c, ESP_JV_TRUE) ? ESP_EXPR_EMPTY : esp_expr_text(c->s->x, "true");
+    uint32_t no = word_excluded(c, ESP_JV_FALSE) ? ESP_EXPR_EMPTY : esp_expr_text(c->s->x, "false");
+    return add_expr(c, esp_expr_alt2(c->s->x, yes, no));
+}
+
+static esp_status add_types(struct esp_conj *c)
 {
     esp_status status = ESP_OK;
-    if (c->types & ESP_TYPE_NULL) {
+    if ((c->types & ESP_TYPE_NULL) && !word_excluded(c, ESP_JV_NULL)) {
         status = add_word(c, "null");
     }
     if (status == ESP_OK && (c->types & ESP_TYPE_BOOLEAN)) {
-        status = add_expr(c, esp_expr_alt2(c->s->x, esp_expr_text(c->s->x, "true"), esp_expr_text(c->s->x, "false")));
+        status = add_boolean(c);
     }
     if (status == ESP_OK && (c->types & (ESP_TYPE_INTEGER | ESP_TYPE_FRACTION))) {
-        status = esp_schema_numbers(c->s, c->leaves, c->n, c->types, NULL, 0);
+        status = esp_schema_numbers(c, NULL, 0);
     }
     if (status == ESP_OK && (c->types & ESP_TYPE_STRING)) {
-        status = esp_schema_strings(c->s, c->leaves, c->n, NULL, 0);
+        status = esp_schema_strings(c, NULL, 0);
     }
     if (status == ESP_OK && (c->types & ESP_TYPE_ARRAY)) {
-        status = add_array(c);
+        status = esp_schema_array(c);
     }
     if (status == ESP_OK && (c->types & ESP_TYPE_OBJECT)) {
-        status = esp_schema_object(c->s, c->leaves, c->n, c->value);
+        status = esp_schema_object(c);
+    }
+    return status;
+}
+
+static esp_status exclude(struct esp_conj *c, const struct esp_jv *v)
+{
+    if (c->n_excluded == c->excluded_cap) {
+        uint32_t cap = c->excluded_cap == 0 ? 8 : c->excluded_cap * 2;
+        const struct esp_jv **grown = esp_arena_alloc(&c->s->arena, cap, sizeof *grown);
+        if (grown == NULL) {
+            return esp_schema_memory(c->s);
+        }
+        if (c->n_excluded > 0) {
+            memcpy(grown, c->excluded, c->n_excluded * sizeof *grown);
+        }
+        c->excluded = grown;
+        c->excluded_cap = cap;
+    }
+    c->excluded[c->n_excluded++] = v;
+    return ESP_OK;
+}
+
+/* Values to differ from; arrays and objects among them were multiplied out before. */
+static esp_status exclude_item(struct esp_conj *c, const struct esp_item *item)
+{
+    if (item->kind == ESP_ITEM_UNEQUAL) {
+        return exclude(c, item->v);
+    }
+    esp_status status = ESP_OK;
+    for (const struct esp_jv *v = item->v->child; v != NULL && status == ESP_OK; v = v->next) {
+        status = v->type == ESP_JV_ARRAY || v->type == ESP_JV_OBJECT ? ESP_OK : exclude(c, v);
     }
     return status;
 }
 
 esp_status esp_schema_atoms(struct esp_schema *s, const struct esp_item *items, uint32_t n)
 {
-    struct conj c = {.s = s, .types = ESP_TYPE_ALL};
+    struct esp_conj c = {.s = s, .types = ESP_TYPE_ALL};
     const struct esp_jv *source = NULL;
     bool list = false;
     for (uint32_t idx = 0; idx < n; idx++) {
         if (items[idx].kind == ESP_ITEM_CONST) {
             source = items[idx].v;
             list = false;
+        }
+        if (items[idx].kind == ESP_ITEM_UNEQUAL || items[idx].kind == ESP_ITEM_UNLISTED) {
+            esp_status status = exclude_item(&c, &items[idx]);
+            if (status != ESP_OK) {
+                return status;
+            }
+        }
+        if (items[idx].kind != ESP_ITEM_LEAF) {
             continue;
         }
         struct esp_leaf *leaf = items[idx].v->extra;
         c.leaves[c.n++] = leaf;
-        if ((c.types & leaf->types) == 0 && c.types != 0) {
-            esp_schema_why(s, leaf->self, "has no type that everything beside it allows");
-        }
         c.types &= leaf->types;
         if (source == NULL && (leaf->constant != NULL || leaf->values != NULL)) {
             list = leaf->constant == NULL;
             source = list ? leaf->values : leaf->constant;
         }
+    }
+    if (s->bare) {
+        c.types &= ESP_TYPE_STRING;
     }
     return source != NULL ? add_values(&c, source, list, items, n) : add_types(&c);
 }

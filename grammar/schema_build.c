@@ -26,20 +26,26 @@ static bool others(const struct esp_schema *s, const struct esp_atom *atom)
     return any;
 }
 
-static bool atom_productive(const struct esp_schema *s, const struct esp_atom *atom)
+static bool array_productive(const struct esp_schema *s, const struct esp_atom *atom)
 {
-    if (atom->kind == ESP_ATOM_EXPR) {
-        return atom->expr != ESP_EXPR_EMPTY;
+    if (atom->counts != NULL) {
+        return esp_schema_counts_live(s, atom->counts);
     }
-    if (atom->kind == ESP_ATOM_ARRAY) {
-        for (uint32_t idx = 0; idx < atom->min && idx < atom->n_prefix; idx++) {
-            if (!s->nodes[atom->prefix[idx]].productive) {
-                return false;
-            }
+    for (uint32_t idx = 0; idx < atom->min && idx < atom->n_prefix; idx++) {
+        if (!s->nodes[atom->prefix[idx]].productive) {
+            return false;
         }
-        return atom->min <= atom->n_prefix || s->nodes[atom->rest].productive;
     }
-    uint32_t n_needed = 0, n_possible = 0;
+    return atom->min <= atom->n_prefix || s->nodes[atom->rest].productive;
+}
+
+static bool object_productive(const struct esp_schema *s, const struct esp_atom *atom)
+{
+    bool last = atom->last.key != 0;
+    uint32_t n_needed = last, n_possible = last;
+    if (last && !s->nodes[atom->last.node].productive) {
+        return false;
+    }
     for (uint32_t idx = 0; idx < atom->n_props; idx++) {
         bool productive = s->nodes[atom->props[idx].node].productive;
         if (atom->props[idx].required && !productive) {
@@ -49,6 +55,15 @@ static bool atom_productive(const struct esp_schema *s, const struct esp_atom *a
         n_possible += productive;
     }
     return n_needed <= atom->max && (n_possible >= atom->min || others(s, atom));
+}
+
+static bool atom_productive(const struct esp_schema *s, const struct esp_atom *atom)
+{
+    switch (atom->kind) {
+    case ESP_ATOM_EXPR: return atom->expr != ESP_EXPR_EMPTY;
+    case ESP_ATOM_ARRAY: return array_productive(s, atom);
+    default: return object_productive(s, atom);
+    }
 }
 
 /* Two members with keys that are not declared may be equal (nothing remembers them), so that a number of members
@@ -64,9 +79,8 @@ static esp_status check_counts(struct esp_schema *s, const struct esp_node *node
             n_needed += atom->props[idx].required;
         }
         if (atom->min > n_needed + 1) {
-            esp_status status =
-                esp_schema_fail(s, ESP_EUNSUPPORTED, atom->min_at,
-                                "needs more than one key that is not declared, and those may be equal");
+            esp_status status = esp_schema_fail(s, ESP_EUNSUPPORTED, atom->min_at,
+                                                "needs more than one key that is not declared, and those may be equal");
             esp_err_hint(s->err, "declare the keys, or set additionalProperties to false");
             return status;
         }
@@ -133,9 +147,48 @@ static uint32_t call(struct esp_schema *s, uint32_t node)
     return node != ESP_NODE_NONE && s->nodes[node].productive ? esp_expr_call(s->x, node) : ESP_EXPR_EMPTY;
 }
 
+/* What may come in a state: one of its items, and then what the state after it says. */
+static uint32_t counted_item(struct esp_schema *s, const struct esp_counts *g, uint32_t state)
+{
+    struct esp_exprs *x = s->x;
+    uint32_t mark = x->n_scratch;
+    for (uint32_t idx = g->states[state].first; idx < g->states[state].first + g->states[state].n; idx++) {
+        const struct esp_count_edge *edge = &g->edges[idx];
+        uint32_t item = g->states[edge->to].live ? call(s, edge->node) : ESP_EXPR_EMPTY;
+        esp_exprs_push(x, item == ESP_EXPR_EMPTY ? ESP_EXPR_EMPTY
+                                                 : esp_expr_cat(x, item, esp_expr_call(x, g->rule + edge->to)));
+    }
+    uint32_t id = esp_expr_alt(x, x->scratch + mark, x->n_scratch - mark);
+    x->n_scratch = mark;
+    return id;
+}
+
+/* A rule for every state: the array ends, or a comma and an item follow. */
+static uint32_t build_counts(struct esp_schema *s, const struct punctuation *p, struct esp_counts *g)
+{
+    struct esp_exprs *x = s->x;
+    g->rule = s->n_nodes + s->n_rules;
+    s->n_rules += g->n_states;
+    if (!esp_vec_grow(&s->rules, &s->rules_cap, s->n_rules)) {
+        esp_exprs_fail(x, ESP_ENOMEM);
+        return ESP_EXPR_EMPTY;
+    }
+    uint32_t first = ESP_EXPR_EMPTY;
+    for (uint32_t state = 0; state < g->n_states && x->failed == ESP_OK; state++) {
+        uint32_t close = g->states[state].close ? p->close_array : ESP_EXPR_EMPTY;
+        uint32_t item = counted_item(s, g, state);
+        s->rules[g->rule - s->n_nodes + state] = esp_expr_alt2(x, close, esp_expr_cat(x, p->comma, item));
+        first = state == 0 ? esp_expr_alt2(x, close, item) : first;
+    }
+    return esp_expr_cat(x, p->open_array, first);
+}
+
 static uint32_t build_array(struct esp_schema *s, const struct punctuation *p, const struct esp_atom *atom)
 {
     struct esp_exprs *x = s->x;
+    if (atom->counts != NULL) {
+        return build_counts(s, p, atom->counts);
+    }
     uint32_t min = atom->min, n = atom->n_prefix, rest_call = call(s, atom->rest), id;
     uint32_t more = esp_expr_cat(x, p->comma, rest_call), min_more = min > n ? min - n : 0;
     uint32_t max_more = rest_call == ESP_EXPR_EMPTY ? 0 : atom->max == ESP_EXPR_INF ? atom->max : atom->max - n;
@@ -160,13 +213,13 @@ static uint32_t build_array(struct esp_schema *s, const struct punctuation *p, c
 }
 
 /* A key of one of the cells, colon and value. */
-static uint32_t cell_member(struct esp_schema *s, const struct punctuation *p, const struct esp_atom *atom)
+static uint32_t cell_member(struct esp_schema *s, const struct punctuation *p, const struct esp_cell *cells, uint32_t n)
 {
     struct esp_exprs *x = s->x;
     uint32_t id = ESP_EXPR_EMPTY, quote = esp_expr_byte(x, '"');
-    for (uint32_t idx = 0; idx < atom->n_cells; idx++) {
-        uint32_t after = esp_expr_cat(x, p->colon, call(s, atom->cells[idx].node));
-        uint32_t key = esp_expr_cat(x, atom->cells[idx].key, esp_expr_cat(x, quote, after));
+    for (uint32_t idx = 0; idx < n; idx++) {
+        uint32_t after = esp_expr_cat(x, p->colon, call(s, cells[idx].node));
+        uint32_t key = esp_expr_cat(x, cells[idx].key, esp_expr_cat(x, quote, after));
         id = esp_expr_alt2(x, id, key);
     }
     return esp_expr_cat(x, quote, id);
@@ -178,7 +231,7 @@ static uint32_t other_member(struct esp_schema *s, const struct punctuation *p, 
     struct esp_exprs *x = s->x;
     uint32_t value = call(s, atom->additional);
     if (atom->n_cells > 0) {
-        return cell_member(s, p, atom);
+        return cell_member(s, p, atom->cells, atom->n_cells);
     }
     struct esp_spell_word *words = esp_arena_alloc(&s->arena, (size_t)atom->n_props + 1, sizeof *words);
     if (value == ESP_EXPR_EMPTY || words == NULL) {
@@ -212,6 +265,7 @@ static uint32_t build_object(struct esp_schema *s, const struct punctuation *p, 
                                   .comma = p->comma,
                                   .close = p->close_object,
                                   .other = other_member(s, p, atom),
+                                  .last = atom->last.key != 0 ? cell_member(s, p, &atom->last, 1) : ESP_EXPR_EMPTY,
                                   .spelling = s->spelling};
     return esp_expr_cat(x, p->open_object, esp_objects_add(x, &members));
 }
@@ -238,6 +292,9 @@ static uint32_t build_node(struct esp_schema *s, const struct punctuation *p, co
 /* A part that an atom cannot do without and that has no value. */
 static uint32_t missing_part(const struct esp_schema *s, const struct esp_atom *atom)
 {
+    if (atom->kind == ESP_ATOM_ARRAY && atom->counts != NULL) {
+        return ESP_NODE_NONE;
+    }
     if (atom->kind == ESP_ATOM_ARRAY) {
         for (uint32_t idx = 0; idx < atom->n_prefix && idx < atom->min; idx++) {
             if (!s->nodes[atom->prefix[idx]].productive) {
@@ -275,61 +332,124 @@ static esp_status unsatisfiable(struct esp_schema *s)
     return esp_schema_fail(s, ESP_EUNSAT, node->n_items > 0 ? node->items[0].v : s->root, "allows no finite value");
 }
 
-static esp_status check_disjoint(struct esp_schema *s)
+/* Marks what can be reached from the root through parts that have values; nothing else is built. */
+static void reach(struct esp_schema *s, uint32_t node, uint32_t *list, uint32_t *n)
 {
-    for (uint32_t idx = 0; idx < s->n_disjoint; idx++) {
-        if (s->nodes[s->disjoint[idx].node].productive) {
-            esp_status status = esp_schema_fail(s, ESP_EUNSUPPORTED, s->disjoint[idx].at,
-                                                "is supported only when no value fits two of its branches");
-            esp_err_hint(s->err, "make the branches exclusive (a constant key in each), or use anyOf");
-            return status;
+    if (node != ESP_NODE_NONE && s->nodes[node].productive && !s->nodes[node].reached) {
+        s->nodes[node].reached = true;
+        list[(*n)++] = node;
+    }
+}
+
+static void reach_atom(struct esp_schema *s, const struct esp_atom *atom, uint32_t *list, uint32_t *n)
+{
+    for (uint32_t idx = 0; idx < atom->n_prefix; idx++) {
+        reach(s, atom->prefix[idx], list, n);
+    }
+    if (atom->kind == ESP_ATOM_ARRAY && atom->counts != NULL) {
+        for (uint32_t idx = 0; idx < atom->counts->n_edges; idx++) {
+            reach(s, atom->counts->edges[idx].node, list, n);
+        }
+    } else if (atom->kind == ESP_ATOM_ARRAY) {
+        reach(s, atom->rest, list, n);
+    } else if (atom->kind == ESP_ATOM_OBJECT) {
+        reach(s, atom->additional, list, n);
+    }
+    for (uint32_t idx = 0; idx < atom->n_props; idx++) {
+        reach(s, atom->props[idx].node, list, n);
+    }
+    for (uint32_t idx = 0; idx < atom->n_cells; idx++) {
+        reach(s, atom->cells[idx].node, list, n);
+    }
+    if (atom->last.key != 0) {
+        reach(s, atom->last.node, list, n);
+    }
+}
+
+static esp_status reach_all(struct esp_schema *s)
+{
+    uint32_t *list = esp_arena_alloc(&s->arena, (size_t)s->n_nodes + 1, sizeof *list), n = 0;
+    if (list == NULL) {
+        return esp_schema_memory(s);
+    }
+    reach(s, 0, list, &n);
+    for (uint32_t at = 0; at < n; at++) {
+        for (const struct esp_atom *atom = s->nodes[list[at]].atoms; atom != NULL; atom = atom->next) {
+            if (atom_productive(s, atom)) {
+                reach_atom(s, atom, list, &n);
+            }
         }
     }
     return ESP_OK;
 }
 
+static esp_status expand_all(struct esp_schema *s)
+{
+    struct esp_item item = {s->root, ESP_ITEM_SCHEMA};
+    uint32_t node;
+    esp_status status = esp_schema_node(s, &item, 1, &node);
+    for (; s->n_expanded < s->n_nodes && status == ESP_OK; s->n_expanded++) {
+        status = esp_schema_expand(s, s->n_expanded);
+    }
+    return status == ESP_OK ? find_productive(s) : status;
+}
+
+/* The second pass, when branches of a oneOf turned out to overlap: from the beginning, with denials. */
+static esp_status expand_again(struct esp_schema *s)
+{
+    bool any = false;
+    for (uint32_t idx = 0; idx < s->n_overlaps; idx++) {
+        s->overlaps[idx].both = s->nodes[s->overlaps[idx].node].productive;
+        any = any || s->overlaps[idx].both;
+    }
+    if (!any) {
+        return ESP_OK;
+    }
+    s->exact = true;
+    s->n_nodes = s->n_expanded = 0;
+    esp_bytesmap_finish(&s->node_map);
+    esp_bytesmap_init(&s->node_map, ESP_TAG_GRAMMAR);
+    esp_bytesmap_finish(&s->contents_map);
+    esp_bytesmap_init(&s->contents_map, ESP_TAG_GRAMMAR);
+    return expand_all(s);
+}
+
 /* What can only be said once all nodes are known. */
 static esp_status check_nodes(struct esp_schema *s)
 {
-    esp_status status = find_productive(s);
-    if (status == ESP_OK) {
-        status = check_disjoint(s);
+    if (!s->nodes[0].productive) {
+        return unsatisfiable(s);
     }
-    if (status == ESP_OK && !s->nodes[0].productive) {
-        status = unsatisfiable(s);
-    }
+    esp_status status = reach_all(s);
     for (uint32_t id = 0; id < s->n_nodes && status == ESP_OK; id++) {
-        status = check_counts(s, &s->nodes[id]);
+        status = s->nodes[id].reached ? check_counts(s, &s->nodes[id]) : ESP_OK;
     }
     return status;
 }
 
-static esp_status build(struct esp_schema *s, uint32_t **ret_starts)
+static esp_status build_all(struct esp_schema *s, uint32_t **ret_starts, uint32_t *ret_n_starts)
 {
-    esp_status status = ESP_OK;
-    for (; s->n_expanded < s->n_nodes && status == ESP_OK; s->n_expanded++) {
-        status = esp_schema_expand(s, s->n_expanded);
-    }
-    if (status == ESP_OK) {
-        status = check_nodes(s);
-    }
-    if (status != ESP_OK) {
-        return status;
-    }
-    uint32_t *starts = esp_calloc(ESP_TAG_GRAMMAR, s->n_nodes, sizeof *starts);
+    uint32_t *starts = esp_calloc(ESP_TAG_GRAMMAR, s->n_nodes, sizeof *starts), cap = s->n_nodes;
     if (starts == NULL) {
         return esp_schema_memory(s);
     }
     struct punctuation p = make_punctuation(s->x, s->options.whitespace);
     for (uint32_t id = 0; id < s->n_nodes && s->x->failed == ESP_OK; id++) {
-        starts[id] = s->nodes[id].productive ? build_node(s, &p, &s->nodes[id]) : ESP_EXPR_EMPTY;
+        starts[id] = s->nodes[id].reached ? build_node(s, &p, &s->nodes[id]) : ESP_EXPR_EMPTY;
+    }
+    if (s->x->failed == ESP_OK && !esp_vec_grow(&starts, &cap, (uint64_t)s->n_nodes + s->n_rules)) {
+        esp_exprs_fail(s->x, ESP_ENOMEM);
     }
     if (s->x->failed != ESP_OK) {
         esp_free(starts);
         return esp_schema_fail(s, s->x->failed, s->root,
                                s->x->failed == ESP_ELIMIT ? "is too large or too complex" : "needs too much memory");
     }
+    if (s->n_rules > 0) {
+        memcpy(starts + s->n_nodes, s->rules, s->n_rules * sizeof *starts);
+    }
     *ret_starts = starts;
+    *ret_n_starts = s->n_nodes + s->n_rules;
     return ESP_OK;
 }
 
@@ -339,10 +459,11 @@ esp_status esp_schema_compile(struct esp_exprs *x, struct esp_lens *lens, const 
 {
     struct esp_schema s = {.x = x, .lens = lens, .err = err, .options = *options, .warnings = warnings};
     struct esp_jv *root;
-    uint32_t node;
     s.spelling = options->escapes_any ? ESP_SPELL_JSON_ANY : ESP_SPELL_JSON;
     esp_arena_init(&s.arena, ESP_TAG_GRAMMAR, 512u * 1024 * 1024);
     esp_bytesmap_init(&s.node_map, ESP_TAG_GRAMMAR);
+    esp_bytesmap_init(&s.overlap_map, ESP_TAG_GRAMMAR);
+    esp_bytesmap_init(&s.contents_map, ESP_TAG_GRAMMAR);
     esp_status status = esp_jv_parse(&s.arena, text, n_bytes, &root, err);
     if (status == ESP_OK) {
         s.root = root;
@@ -355,17 +476,24 @@ esp_status esp_schema_compile(struct esp_exprs *x, struct esp_lens *lens, const 
         status = esp_schema_draft(&s);
     }
     if (status == ESP_OK) {
-        struct esp_item item = {root, ESP_ITEM_SCHEMA};
-        status = esp_schema_node(&s, &item, 1, &node);
+        status = expand_all(&s);
     }
     if (status == ESP_OK) {
-        status = build(&s, ret_starts);
-        *ret_n_starts = s.n_nodes;
+        status = expand_again(&s);
+    }
+    if (status == ESP_OK) {
+        status = check_nodes(&s);
+    }
+    if (status == ESP_OK) {
+        status = build_all(&s, ret_starts, ret_n_starts);
     }
     esp_free(s.nodes);
-    esp_free(s.disjoint);
+    esp_free(s.overlaps);
+    esp_free(s.rules);
     esp_bytesmap_finish(&s.node_map);
     esp_schema_refs_finish(&s);
+    esp_bytesmap_finish(&s.overlap_map);
+    esp_bytesmap_finish(&s.contents_map);
     esp_arena_finish(&s.arena);
     return status;
 }

@@ -11,358 +11,413 @@
 #include <string.h>
 
 #include "grammar/regex.h"
-#include "grammar/schema.h"
-
-struct pattern {
-    const struct esp_jv *v; /* member of some patternProperties */
-    uint32_t expr;
-};
-
-struct conj {
-    struct esp_schema *s;
-    struct esp_leaf *const *leaves;
-    uint32_t n;
-    const struct esp_jv *value; /* the value being made an atom, or NULL */
-    struct pattern patterns[ESP_SCHEMA_PATTERNS_MAX];
-    uint32_t n_patterns;
-    uint32_t names;                /* what propertyNames allows, 0 = everything */
-    const struct esp_jv *names_at; /* one of them */
-    struct esp_prop *props;
-    uint32_t n_props, props_cap;
-    struct esp_bytesmap map; /* name → prop */
-};
+#include "grammar/schema_keys.h"
 
 /* ---- What keys must satisfy -------------------------------------------------------------------- */
 
-static esp_status gather_patterns(struct conj *c)
+esp_status esp_keys_pattern(struct esp_schema *s, const struct esp_jv *v, uint32_t *ret_expr)
 {
-    for (uint32_t idx = 0; idx < c->n; idx++) {
-        const struct esp_jv *patterns = c->leaves[idx]->patterns;
+    struct esp_err err = {0};
+    esp_status status = esp_regex_compile(s->x, s->spelling, true, v->key, v->key_bytes, ret_expr, &err);
+    return status == ESP_OK ? status : esp_schema_fail(s, status, v, "%s", err.message);
+}
+
+static esp_status gather_patterns(struct esp_key_set *k)
+{
+    esp_status status = ESP_OK;
+    for (uint32_t idx = 0; idx < k->n; idx++) {
+        const struct esp_jv *patterns = k->leaves[idx]->patterns;
         for (const struct esp_jv *v = patterns == NULL ? NULL : patterns->child; v != NULL; v = v->next) {
-            struct esp_err err = {0};
-            uint32_t expr = ESP_EXPR_EMPTY;
-            if (c->n_patterns == ESP_SCHEMA_PATTERNS_MAX) {
-                return esp_schema_fail(c->s, ESP_EUNSUPPORTED, patterns, "has too many patterns for one object");
+            if (k->n_patterns == ESP_SCHEMA_PATTERNS_MAX) {
+                return esp_schema_fail(k->s, ESP_ELIMIT, patterns, "has too many patterns for one object");
             }
-            esp_status status =
-                esp_regex_compile(c->s->x, c->s->spelling, true, v->key, v->key_bytes, &expr, &err);
-            if (status != ESP_OK) {
-                return esp_schema_fail(c->s, status, v, "%s", err.message);
-            }
-            c->patterns[c->n_patterns++] = (struct pattern){v, expr};
-        }
-    }
-    return ESP_OK;
-}
-
-static uint32_t both(struct esp_schema *s, uint32_t a, uint32_t b)
-{
-    uint32_t ids[2] = {a, b};
-    uint32_t id = esp_expr_and(s->x, ids, 2);
-    esp_live_and(s->x, id);
-    return s->x->exprs[id].flags & ESP_EXPR_DEAD ? ESP_EXPR_EMPTY : id;
-}
-
-/* Those of id that are among the values; no value at all is no condition for a const. */
-static uint32_t among(struct esp_schema *s, uint32_t id, const struct esp_jv *v, bool list)
-{
-    uint32_t words = ESP_EXPR_EMPTY;
-    if (v == NULL && !list) {
-        return id;
-    }
-    for (; v != NULL; v = list ? v->next : NULL) {
-        if (v->type == ESP_JV_STRING) {
-            uint32_t one = esp_spell_text(s->x, s->spelling, v->text, v->n_bytes, ESP_EXPR_EPS);
-            words = esp_expr_alt2(s->x, words, one);
-        }
-    }
-    return words == ESP_EXPR_EMPTY || id == ESP_EXPR_EMPTY ? ESP_EXPR_EMPTY : both(s, id, words);
-}
-
-/* The strings of one propertyNames, as contents. */
-static uint32_t strings_of(struct esp_schema *s, const struct esp_leaf *leaf)
-{
-    uint32_t id = esp_spell_any(s->x, s->spelling);
-    if ((leaf->types & ESP_TYPE_STRING) == 0 || leaf->min_chars > leaf->max_chars) {
-        return ESP_EXPR_EMPTY;
-    }
-    if (leaf->pattern != 0) {
-        id = both(s, id, leaf->pattern);
-    }
-    if (leaf->format != 0) {
-        id = both(s, id, leaf->format);
-    }
-    if (id != ESP_EXPR_EMPTY && (leaf->min_chars > 0 || leaf->max_chars < ESP_EXPR_INF)) {
-        esp_live_len(s->x, s->lens, id, leaf->min_chars, leaf->max_chars);
-        id = esp_expr_len(s->x, id, 0, leaf->min_chars, leaf->max_chars);
-    }
-    id = among(s, id, leaf->constant, false);
-    id = leaf->values == NULL ? id : among(s, id, leaf->values->child, true);
-    return id;
-}
-
-static esp_status gather_names(struct conj *c)
-{
-    struct esp_schema *s = c->s;
-    uint32_t names = esp_spell_any(s->x, s->spelling);
-    for (uint32_t idx = 0; idx < c->n; idx++) {
-        const struct esp_jv *v = c->leaves[idx]->names;
-        struct esp_leaf *leaf;
-        if (v == NULL || v->type == ESP_JV_TRUE) {
-            continue;
-        }
-        c->names_at = v;
-        uint32_t one = ESP_EXPR_EMPTY;
-        if (v->type == ESP_JV_OBJECT) {
-            esp_status status = esp_schema_read(s, v, &leaf);
+            k->patterns[k->n_patterns].v = v;
+            status = esp_keys_pattern(k->s, v, &k->patterns[k->n_patterns++].expr);
             if (status != ESP_OK) {
                 return status;
             }
-            if (leaf->n_applicators > 0) {
-                return esp_schema_fail(s, ESP_EUNSUPPORTED, v, "is supported without $ref, allOf, anyOf and oneOf");
-            }
-            one = strings_of(s, leaf);
         }
-        names = names == ESP_EXPR_EMPTY || one == ESP_EXPR_EMPTY ? ESP_EXPR_EMPTY : both(s, names, one);
     }
-    c->names = names;
-    return s->x->failed == ESP_OK ? ESP_OK : esp_schema_fail(s, s->x->failed, s->root, "is too complex");
+    return status;
+}
+
+uint32_t esp_keys_without(struct esp_schema *s, uint32_t id, uint32_t other)
+{
+    uint32_t rest = id == ESP_EXPR_EMPTY ? id : esp_expr_not(s->x, id, other);
+    if (rest != ESP_EXPR_EMPTY) {
+        esp_live_and(s->x, rest);
+    }
+    return s->x->exprs[rest].flags & ESP_EXPR_DEAD ? ESP_EXPR_EMPTY : rest;
+}
+
+uint32_t esp_keys_both(struct esp_schema *s, uint32_t a, uint32_t b)
+{
+    return a == ESP_EXPR_EMPTY || b == ESP_EXPR_EMPTY ? ESP_EXPR_EMPTY : esp_schema_both(s, a, b);
+}
+
+esp_status esp_keys_check(const struct esp_key_set *k)
+{
+    return k->s->x->failed == ESP_OK ? ESP_OK
+                                     : esp_schema_fail(k->s, k->s->x->failed, k->leaves[0]->self,
+                                                       "has conditions on keys that are too complex together");
+}
+
+static esp_status gather_names(struct esp_key_set *k)
+{
+    struct esp_schema *s = k->s;
+    k->names = esp_spell_any(s->x, s->spelling);
+    for (uint32_t idx = 0; idx < k->n; idx++) {
+        const struct esp_jv *v = k->leaves[idx]->names;
+        uint32_t one;
+        if (v == NULL || v->type == ESP_JV_TRUE) {
+            continue;
+        }
+        k->names_at = v;
+        esp_status status = esp_schema_contents(s, (struct esp_item){v, ESP_ITEM_SCHEMA}, &one);
+        if (status != ESP_OK) {
+            return status;
+        }
+        k->names = esp_keys_both(s, k->names, one);
+    }
+    return esp_keys_check(k);
 }
 
 /* ---- Declared keys ----------------------------------------------------------------------------- */
 
-static esp_status add_name(struct conj *c, const char *name, uint32_t n_bytes, bool required)
+static esp_status add_name(struct esp_key_set *k, const char *name, uint32_t n_bytes, bool required)
 {
-    uint32_t at = esp_bytesmap_get(&c->map, name, n_bytes);
+    uint32_t at = esp_bytesmap_get(&k->map, name, n_bytes);
     if (at != ESP_MAP_NONE) {
-        c->props[at].required = c->props[at].required || required;
+        k->props[at].required = k->props[at].required || required;
         return ESP_OK;
     }
-    if (c->n_props == c->props_cap) {
-        uint32_t cap = c->props_cap == 0 ? 16 : c->props_cap * 2;
-        struct esp_prop *props = esp_arena_alloc(&c->s->arena, cap, sizeof *props);
+    if (k->n_props == k->props_cap) {
+        uint32_t cap = k->props_cap == 0 ? 16 : k->props_cap * 2;
+        struct esp_prop *props = esp_arena_alloc(&k->s->arena, cap, sizeof *props);
         if (props == NULL) {
-            return esp_schema_memory(c->s);
+            return esp_schema_memory(k->s);
         }
-        if (c->n_props > 0) {
-            memcpy(props, c->props, c->n_props * sizeof *props);
+        if (k->n_props > 0) {
+            memcpy(props, k->props, k->n_props * sizeof *props);
         }
-        c->props = props;
-        c->props_cap = cap;
+        k->props = props;
+        k->props_cap = cap;
     }
-    c->props[c->n_props] = (struct esp_prop){.name = name, .n_bytes = n_bytes, .required = required};
-    return esp_bytesmap_put(&c->map, name, n_bytes, c->n_props++) == ESP_OK ? ESP_OK : esp_schema_memory(c->s);
+    k->props[k->n_props] = (struct esp_prop){.name = name, .n_bytes = n_bytes, .required = required};
+    return esp_bytesmap_put(&k->map, name, n_bytes, k->n_props++) == ESP_OK ? ESP_OK : esp_schema_memory(k->s);
 }
 
 /* Keys that an enum or const of propertyNames spells out. */
-static esp_status declare_named(struct conj *c, const struct esp_jv *names)
+static esp_status declare_named(struct esp_key_set *k, const struct esp_jv *names)
 {
     esp_status status = ESP_OK;
-    if (names == NULL || names->type != ESP_JV_OBJECT) {
+    if (names == NULL || names->type != ESP_JV_OBJECT || names->extra == NULL) {
         return ESP_OK;
     }
     const struct esp_leaf *leaf = names->extra; /* read by gather_names */
     const struct esp_jv *v = leaf->values == NULL ? NULL : leaf->values->child;
     for (; v != NULL && status == ESP_OK; v = v->next) {
-        status = v->type == ESP_JV_STRING ? add_name(c, v->text, v->n_bytes, false) : ESP_OK;
+        status = v->type == ESP_JV_STRING ? add_name(k, v->text, v->n_bytes, false) : ESP_OK;
     }
     v = leaf->constant;
-    return status == ESP_OK && v != NULL && v->type == ESP_JV_STRING ? add_name(c, v->text, v->n_bytes, false) : status;
+    return status == ESP_OK && v != NULL && v->type == ESP_JV_STRING ? add_name(k, v->text, v->n_bytes, false) : status;
 }
 
-static esp_status add_members(struct conj *c, const struct esp_jv *object, bool required)
+static esp_status add_members(struct esp_key_set *k, const struct esp_jv *object, bool required)
 {
     esp_status status = ESP_OK;
     const struct esp_jv *v = object == NULL ? NULL : object->child;
     for (; v != NULL && status == ESP_OK; v = v->next) {
-        status = add_name(c, v->key, v->key_bytes, required);
+        status = add_name(k, v->key, v->key_bytes, required);
     }
     return status;
 }
 
-static esp_status declare(struct conj *c)
+static esp_status declare_parts(struct esp_key_set *k)
 {
-    const struct esp_jv *v;
-    esp_status status = add_members(c, c->value, true);
-    for (uint32_t idx = 0; idx < c->n && c->value == NULL && status == ESP_OK; idx++) {
-        status = add_members(c, c->leaves[idx]->properties, false);
-    }
-    for (uint32_t idx = 0; idx < c->n; idx++) {
-        v = c->leaves[idx]->required == NULL ? NULL : c->leaves[idx]->required->child;
-        for (; v != NULL && status == ESP_OK; v = v->next) {
-            status = add_name(c, v->text, v->n_bytes, true);
+    esp_status status = ESP_OK;
+    for (uint32_t idx = 0; idx < k->n && status == ESP_OK; idx++) {
+        const struct esp_part *part = k->leaves[idx]->part;
+        if (part != NULL && part->name != NULL && (part->required || k->value == NULL)) {
+            status = add_name(k, part->name, part->n_bytes, part->required);
         }
     }
-    for (uint32_t idx = 0; idx < c->n && c->value == NULL && status == ESP_OK; idx++) {
-        status = declare_named(c, c->leaves[idx]->names);
+    return status;
+}
+
+static esp_status declare(struct esp_key_set *k)
+{
+    const struct esp_jv *v;
+    esp_status status = add_members(k, k->value, true);
+    for (uint32_t idx = 0; idx < k->n && k->value == NULL && status == ESP_OK; idx++) {
+        status = add_members(k, k->leaves[idx]->properties, false);
+    }
+    for (uint32_t idx = 0; idx < k->n; idx++) {
+        v = k->leaves[idx]->required == NULL ? NULL : k->leaves[idx]->required->child;
+        for (; v != NULL && status == ESP_OK; v = v->next) {
+            status = add_name(k, v->text, v->n_bytes, true);
+        }
+    }
+    if (status == ESP_OK) {
+        status = declare_parts(k);
+    }
+    for (uint32_t idx = 0; idx < k->n && k->value == NULL && status == ESP_OK; idx++) {
+        status = declare_named(k, k->leaves[idx]->names);
     }
     return status;
 }
 
-/* The node of the values of a key that the patterns in `matched` match; key NULL: one that nothing declares. */
-static esp_status key_node(struct conj *c, const char *key, uint32_t n_bytes, uint32_t matched, uint32_t *ret_node)
+/* A list of items on the stack; its room is that of a node and some for repeats. */
+struct list {
+    struct esp_item items[4 * ESP_SCHEMA_CONJUNCTS_MAX];
+    uint32_t n;
+};
+
+static void add_item(struct list *list, const struct esp_jv *v, uint64_t kind)
 {
-    struct esp_item items[ESP_SCHEMA_CONJUNCTS_MAX + ESP_SCHEMA_PATTERNS_MAX + 1];
-    uint32_t n = 0;
-    for (uint32_t idx = 0; idx < c->n; idx++) {
-        const struct esp_leaf *leaf = c->leaves[idx];
+    struct esp_item item = {v, kind};
+    for (uint32_t idx = 0; idx < list->n; idx++) {
+        if (list->items[idx].v == v && list->items[idx].kind == kind) {
+            return;
+        }
+    }
+    if (list->n < sizeof list->items / sizeof list->items[0]) {
+        list->items[list->n++] = item; /* more than fit here are too many for a node */
+    }
+}
+
+static bool is_part(const struct esp_part *part, const char *key, uint32_t n_bytes)
+{
+    return part != NULL && part->name != NULL && part->n_bytes == n_bytes && memcmp(part->name, key, n_bytes) == 0;
+}
+
+/* What the values of a key must satisfy that the patterns in `matched` match; key NULL: one that nothing declares. */
+static void key_items(const struct esp_key_set *k, const char *key, uint32_t n_bytes, uint64_t matched,
+                      struct list *list)
+{
+    list->n = 0;
+    for (uint32_t idx = 0; idx < k->n; idx++) {
+        const struct esp_leaf *leaf = k->leaves[idx];
         const struct esp_jv *v = NULL;
         if (leaf->properties != NULL && key != NULL) {
             v = esp_jv_get(leaf->properties, key, n_bytes);
         }
         bool known = v != NULL;
         if (known) {
-            items[n++] = (struct esp_item){v, ESP_ITEM_SCHEMA};
+            add_item(list, v, ESP_ITEM_SCHEMA);
         }
-        for (uint32_t at = 0; at < c->n_patterns; at++) {
-            if ((matched >> at & 1) && c->patterns[at].v->parent == leaf->patterns) {
-                items[n++] = (struct esp_item){c->patterns[at].v, ESP_ITEM_SCHEMA};
+        for (uint32_t at = 0; at < k->n_patterns; at++) {
+            if ((matched >> at & 1) && k->patterns[at].v->parent == leaf->patterns) {
+                add_item(list, k->patterns[at].v, ESP_ITEM_SCHEMA);
                 known = true;
             }
         }
         if (!known && leaf->additional != NULL) {
-            items[n++] = (struct esp_item){leaf->additional, ESP_ITEM_SCHEMA};
+            add_item(list, leaf->additional, ESP_ITEM_SCHEMA);
+        }
+        if (key != NULL && is_part(leaf->part, key, n_bytes)) {
+            add_item(list, leaf->part->item.v, leaf->part->item.kind);
         }
     }
-    if (c->value != NULL && key != NULL) {
-        items[n++] = (struct esp_item){esp_jv_get(c->value, key, n_bytes), ESP_ITEM_CONST};
+    if (k->value != NULL && key != NULL) {
+        add_item(list, esp_jv_get(k->value, key, n_bytes), ESP_ITEM_CONST);
     }
-    return esp_schema_node(c->s, items, n, ret_node);
+}
+
+esp_status esp_keys_node(struct esp_key_set *k, const char *key, uint32_t n_bytes, uint64_t matched,
+                         const struct esp_witness *const *extra, uint32_t n_extra, uint32_t *ret_node)
+{
+    struct list list;
+    key_items(k, key, n_bytes, matched, &list);
+    for (uint32_t idx = 0; idx < n_extra; idx++) {
+        add_item(&list, extra[idx]->item.v, extra[idx]->item.kind);
+    }
+    return esp_schema_node(k->s, list.items, list.n, ret_node);
 }
 
 /* Nodes of the declared keys; drops those that propertyNames forbids. *ret_fits is cleared when one is required. */
-static esp_status declared_nodes(struct conj *c, bool *ret_fits)
+static esp_status declared_nodes(struct esp_key_set *k, bool *ret_fits)
 {
     uint32_t n = 0;
     esp_status status = ESP_OK;
-    for (uint32_t idx = 0; idx < c->n_props && status == ESP_OK; idx++) {
-        struct esp_prop prop = c->props[idx];
-        uint32_t matched = 0;
-        for (uint32_t at = 0; at < c->n_patterns; at++) {
-            matched |= (uint32_t)esp_schema_accepts(c->s, c->patterns[at].expr, prop.name, prop.n_bytes) << at;
+    k->matched = esp_arena_alloc(&k->s->arena, (size_t)k->n_props + 1, sizeof *k->matched);
+    if (k->matched == NULL) {
+        return esp_schema_memory(k->s);
+    }
+    for (uint32_t idx = 0; idx < k->n_props && status == ESP_OK; idx++) {
+        struct esp_prop prop = k->props[idx];
+        uint64_t matched = 0;
+        for (uint32_t at = 0; at < k->n_patterns; at++) {
+            matched |= (uint64_t)esp_schema_accepts(k->s, k->patterns[at].expr, prop.name, prop.n_bytes) << at;
         }
-        if (c->names_at != NULL && !esp_schema_accepts(c->s, c->names, prop.name, prop.n_bytes)) {
+        if (k->names_at != NULL && !esp_schema_accepts(k->s, k->names, prop.name, prop.n_bytes)) {
             if (prop.required) {
-                esp_schema_why(c->s, c->names_at, "forbids a key that must be there");
+                esp_schema_why(k->s, k->names_at, "forbids a key that must be there");
                 *ret_fits = false;
             }
             continue;
         }
-        status = key_node(c, prop.name, prop.n_bytes, matched, &prop.node);
-        c->props[n++] = prop;
+        status = esp_keys_node(k, prop.name, prop.n_bytes, matched, NULL, 0, &prop.node);
+        if (prop.required && status == ESP_OK && esp_schema_false(k->s, prop.node)) {
+            esp_schema_why(k->s, k->leaves[0]->self, "forbids a key that must be there");
+            *ret_fits = false;
+        }
+        k->matched[n] = matched;
+        k->props[n++] = prop;
     }
-    c->n_props = n;
+    k->n_props = n;
     return status;
 }
 
 /* ---- Other keys -------------------------------------------------------------------------------- */
 
-static esp_status other_cells(struct conj *c, struct esp_atom *atom)
+/* Splits the cells by a pattern: those keys that it matches, and those that it does not. */
+static esp_status split_cells(struct esp_key_set *k, uint32_t pattern)
 {
-    struct esp_schema *s = c->s;
-    uint32_t n_cells = (uint32_t)1 << c->n_patterns;
-    struct esp_spell_word *words = esp_arena_alloc(&s->arena, (size_t)c->n_props + 1, sizeof *words);
-    atom->cells = esp_arena_alloc(&s->arena, n_cells, sizeof *atom->cells);
-    if (words == NULL || atom->cells == NULL) {
+    struct esp_schema *s = k->s;
+    uint32_t n = k->n_cells, n_out = 0;
+    struct esp_key_cell *out = esp_arena_alloc(&s->arena, 2 * (size_t)n + 1, sizeof *out);
+    if (out == NULL) {
         return esp_schema_memory(s);
     }
-    for (uint32_t idx = 0; idx < c->n_props; idx++) {
-        words[idx] = (struct esp_spell_word){c->props[idx].name, c->props[idx].n_bytes};
+    for (uint32_t idx = 0; idx < n; idx++) {
+        struct esp_key_cell in = k->cells[idx], rest = in;
+        in.key = esp_keys_both(s, in.key, k->patterns[pattern].expr);
+        in.matched |= (uint64_t)1 << pattern;
+        if (in.key != ESP_EXPR_EMPTY) {
+            out[n_out++] = in;
+            rest.key = esp_keys_without(s, rest.key, k->patterns[pattern].expr);
+        }
+        if (rest.key != ESP_EXPR_EMPTY) {
+            out[n_out++] = rest;
+        }
     }
-    uint32_t others = esp_spell_words(s->x, s->spelling, &s->arena, words, c->n_props, true, ESP_EXPR_EPS);
-    others = c->names == ESP_EXPR_EMPTY ? ESP_EXPR_EMPTY : both(s, others, c->names);
-    esp_status status = ESP_OK;
-    for (uint32_t matched = 0; matched < n_cells && status == ESP_OK && others != ESP_EXPR_EMPTY; matched++) {
-        uint32_t key = others, any = esp_spell_any(s->x, s->spelling);
-        for (uint32_t at = 0; at < c->n_patterns && key != ESP_EXPR_EMPTY; at++) {
-            uint32_t pattern = c->patterns[at].expr;
-            pattern = matched >> at & 1 ? pattern : esp_expr_not(s->x, any, pattern);
-            key = pattern == ESP_EXPR_EMPTY ? ESP_EXPR_EMPTY : both(s, key, pattern);
-        }
-        if (s->x->failed != ESP_OK) {
-            return esp_schema_fail(s, s->x->failed, s->root, "has patterns of keys that are too complex together");
-        }
-        if (key != ESP_EXPR_EMPTY) {
-            atom->cells[atom->n_cells].key = key;
-            status = key_node(c, NULL, 0, matched, &atom->cells[atom->n_cells++].node);
-        }
+    if (n_out > ESP_SCHEMA_CELLS_MAX) {
+        return esp_schema_fail(s, ESP_ELIMIT, k->patterns[pattern].v, "makes too many kinds of keys");
+    }
+    k->cells = out;
+    k->n_cells = n_out;
+    return esp_keys_check(k);
+}
+
+static esp_status other_cells(struct esp_key_set *k)
+{
+    struct esp_schema *s = k->s;
+    struct esp_spell_word *words = esp_arena_alloc(&s->arena, (size_t)k->n_props + 1, sizeof *words);
+    k->cells = esp_arena_alloc(&s->arena, 1, sizeof *k->cells);
+    if (words == NULL || k->cells == NULL) {
+        return esp_schema_memory(s);
+    }
+    for (uint32_t idx = 0; idx < k->n_props; idx++) {
+        words[idx] = (struct esp_spell_word){k->props[idx].name, k->props[idx].n_bytes};
+    }
+    uint32_t others = esp_spell_words(s->x, s->spelling, &s->arena, words, k->n_props, true, ESP_EXPR_EPS);
+    k->cells[0].key = esp_keys_both(s, others, k->names);
+    k->n_cells = k->cells[0].key != ESP_EXPR_EMPTY;
+    esp_status status = esp_keys_check(k);
+    for (uint32_t at = 0; at < k->n_patterns && status == ESP_OK; at++) {
+        status = split_cells(k, at);
+    }
+    for (uint32_t idx = 0; idx < k->n_cells && status == ESP_OK; idx++) {
+        status = esp_keys_node(k, NULL, 0, k->cells[idx].matched, NULL, 0, &k->cells[idx].node);
     }
     return status;
 }
 
 /* ---- The atom ---------------------------------------------------------------------------------- */
 
-struct length {
-    uint32_t min, max;
-    const struct esp_jv *min_at;
-};
-
 /* How many members the object may have. False when no number is left. */
-static bool object_length(struct conj *c, struct length *ret)
+static bool object_length(struct esp_key_set *k)
 {
-    struct length length = {0, ESP_EXPR_INF, NULL};
-    for (uint32_t idx = 0; idx < c->n; idx++) {
-        const struct esp_leaf *leaf = c->leaves[idx];
+    struct esp_length length = {0, ESP_EXPR_INF, NULL};
+    for (uint32_t idx = 0; idx < k->n; idx++) {
+        const struct esp_leaf *leaf = k->leaves[idx];
         if (leaf->min_members > length.min) {
             length.min = leaf->min_members;
-            length.min_at = leaf->min_members_at;
+            length.min_at = leaf->min_members_at != NULL ? leaf->min_members_at : leaf->self;
         }
         length.max = leaf->max_members < length.max ? leaf->max_members : length.max;
     }
     if (length.min > length.max) {
-        esp_schema_why(c->s, length.min_at, "is above maxProperties");
+        esp_schema_why(k->s, length.min_at, "is above maxProperties");
         return false;
     }
-    if (c->value != NULL && (c->value->n < length.min || c->value->n > length.max)) {
-        esp_schema_why(c->s, c->value, "has a number of members that the schema beside it does not allow");
+    if (k->value != NULL && (k->value->n < length.min || k->value->n > length.max)) {
+        esp_schema_why(k->s, k->value, "has a number of members that the schema beside it does not allow");
         return false;
     }
-    *ret = length;
+    k->length = length;
     return true;
 }
 
-static esp_status add_atom(struct conj *c, const struct length *length)
+/* The atom with these declared keys. NULL when out of memory. */
+struct esp_atom *esp_keys_atom(struct esp_key_set *k, struct esp_prop *props)
 {
-    struct esp_atom *atom = esp_schema_atom(c->s, ESP_ATOM_OBJECT);
-    if (atom == NULL) {
-        return esp_schema_memory(c->s);
+    struct esp_atom *atom = esp_schema_atom(k->s, ESP_ATOM_OBJECT);
+    struct esp_cell *cells = esp_arena_alloc(&k->s->arena, (size_t)k->n_cells + 1, sizeof *cells);
+    if (atom == NULL || cells == NULL) {
+        return NULL;
     }
-    *atom = (struct esp_atom){.kind = ESP_ATOM_OBJECT, .min = length->min, .max = length->max};
-    atom->min_at = length->min_at;
-    atom->props = c->props;
-    atom->n_props = c->n_props;
+    *atom = (struct esp_atom){.kind = ESP_ATOM_OBJECT, .min = k->length.min, .max = k->length.max};
+    atom->min_at = k->length.min_at;
+    atom->props = props;
+    atom->n_props = k->n_props;
     atom->additional = ESP_NODE_NONE;
-    if (c->value != NULL) {
-        return ESP_OK;
+    atom->cells = cells;
+    for (uint32_t idx = 0; idx < k->n_cells; idx++) {
+        cells[atom->n_cells++] = (struct esp_cell){k->cells[idx].key, k->cells[idx].node};
     }
-    return c->n_patterns == 0 && c->names_at == NULL ? key_node(c, NULL, 0, 0, &atom->additional)
-                                                     : other_cells(c, atom);
+    return atom;
 }
 
-esp_status esp_schema_object(struct esp_schema *s, struct esp_leaf *const *leaves, uint32_t n,
-                             const struct esp_jv *value)
+static esp_status plain_atom(struct esp_key_set *k)
 {
-    struct conj c = {.s = s, .leaves = leaves, .n = n, .value = value};
-    struct length length = {0, 0, NULL};
-    bool fits = object_length(&c, &length);
-    esp_bytesmap_init(&c.map, ESP_TAG_GRAMMAR);
-    esp_status status = gather_patterns(&c);
+    struct esp_atom *atom = esp_keys_atom(k, k->props);
+    if (atom == NULL) {
+        return esp_schema_memory(k->s);
+    }
+    bool simple = k->value == NULL && k->n_patterns == 0 && k->names_at == NULL;
+    return simple ? esp_keys_node(k, NULL, 0, 0, NULL, 0, &atom->additional) : ESP_OK;
+}
+
+static esp_status gather(struct esp_key_set *k)
+{
+    esp_status status = gather_patterns(k);
     if (status == ESP_OK) {
-        status = gather_names(&c);
+        status = gather_names(k);
     }
     if (status == ESP_OK) {
-        status = declare(&c);
+        status = esp_keys_witnesses(k);
     }
-    if (status == ESP_OK && value != NULL && c.n_props > value->n) {
-        esp_schema_why(s, value, "lacks a required key");
+    return status == ESP_OK ? declare(k) : status;
+}
+
+static esp_status make_atoms(struct esp_key_set *k)
+{
+    bool fits = object_length(k);
+    esp_status status = gather(k);
+    if (status == ESP_OK && k->value != NULL && k->n_props > k->value->n) {
+        esp_schema_why(k->s, k->value, "lacks a required key");
         fits = false;
     }
     if (status == ESP_OK && fits) {
-        status = declared_nodes(&c, &fits);
+        status = declared_nodes(k, &fits);
     }
-    if (status == ESP_OK && fits) {
-        status = add_atom(&c, &length);
+    bool others = k->value == NULL && (k->n_patterns > 0 || k->names_at != NULL || k->n_wanted > 0);
+    if (status == ESP_OK && fits && others) {
+        status = other_cells(k);
     }
-    esp_bytesmap_finish(&c.map);
+    if (status != ESP_OK || !fits) {
+        return status;
+    }
+    return k->n_wanted > 0 ? esp_keys_witness_atoms(k) : plain_atom(k);
+}
+
+esp_status esp_schema_object(struct esp_conj *c)
+{
+    struct esp_key_set k = {.c = c, .s = c->s, .leaves = c->leaves, .n = c->n, .value = c->value};
+    esp_bytesmap_init(&k.map, ESP_TAG_GRAMMAR);
+    esp_status status = make_atoms(&k);
+    esp_bytesmap_finish(&k.map);
     return status;
 }

@@ -1,17 +1,14 @@
-/* Nodes: conjunctions of schemas, found again by what they are made of, and multiplied out to alternatives.
- *
- *   todo [A, …]   done []          take A: its own assertions go to done, its applicators to the front
- *                                  of todo ($ref → target, allOf → all, anyOf → one copy per branch)
- *   todo []       done [leaf …]    an alternative: schema_atom.c makes typed atoms of it
+/* Nodes: conjunctions of schemas, found again by what they are made of, and multiplied out to alternatives
+ * (schema_expand.h says how; schema_branch.c does what forks).
  *
  * A schema met again on its own way in ($ref circles without a value between) is refused; met again beside
- * itself it adds nothing. Thread: the owner's.
+ * itself it adds nothing; met beside its own denial it leaves nothing. Thread: the owner's.
  */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "grammar/schema.h"
+#include "grammar/schema_expand.h"
 #include "grammar/vec.h"
 
 esp_status esp_schema_fail(struct esp_schema *s, esp_status status, const struct esp_jv *at, const char *fmt, ...)
@@ -114,6 +111,9 @@ esp_status esp_schema_node(struct esp_schema *s, const struct esp_item *items, u
 
 void esp_schema_why(struct esp_schema *s, const struct esp_jv *at, const char *why)
 {
+    if (s->bare) {
+        return;
+    }
     struct esp_node *node = &s->nodes[s->current];
     node->why_at = at;
     node->why = why;
@@ -121,198 +121,204 @@ void esp_schema_why(struct esp_schema *s, const struct esp_jv *at, const char *w
 
 /* ---- Multiplying out --------------------------------------------------------------------------- */
 
-/* What is still to do, as a linked list so that copies share their tails; `via` is the way in. */
-struct todo {
-    struct esp_item item;
-    const struct via *via;
-    const struct todo *next;
-};
-struct via {
-    const struct esp_jv *v;
-    const struct via *up;
-};
-struct partial {
-    struct esp_item done[ESP_SCHEMA_CONJUNCTS_MAX];
-    uint32_t n_done;
-    const struct todo *todo;
-    struct partial *next; /* stack */
-};
-
-static esp_status push_todo(struct esp_schema *s, const struct todo **list, struct esp_item item, const struct via *via)
+esp_status esp_schema_todo(struct esp_schema *s, struct esp_partial *p, struct esp_item item, const struct esp_via *via)
 {
-    struct todo *todo = esp_arena_alloc(&s->arena, 1, sizeof *todo);
+    struct esp_todo *todo = esp_arena_alloc(&s->arena, 1, sizeof *todo);
     if (todo == NULL) {
         return esp_schema_memory(s);
     }
-    *todo = (struct todo){item, via, *list};
-    *list = todo;
+    *todo = (struct esp_todo){item, via, p->todo};
+    p->todo = todo;
     return ESP_OK;
 }
 
-static esp_status add_done(struct esp_schema *s, struct partial *p, const struct esp_jv *v, uint64_t kind)
-{
-    if (p->n_done == ESP_SCHEMA_CONJUNCTS_MAX) {
-        return esp_schema_fail(s, ESP_ELIMIT, v, "is combined with too many other schemas");
-    }
-    p->done[p->n_done++] = (struct esp_item){v, kind};
-    return ESP_OK;
-}
-
-/* Branches that must not overlap for a oneOf to be a union: every pair, beside the schema's own assertions. */
-static esp_status note_disjoint(struct esp_schema *s, const struct esp_jv *self, const struct esp_jv *one_of)
-{
-    for (const struct esp_jv *a = one_of->child; a != NULL; a = a->next) {
-        for (const struct esp_jv *b = a->next; b != NULL; b = b->next) {
-            struct esp_item pair[3] = {{self, ESP_ITEM_LEAF}, {a, ESP_ITEM_SCHEMA}, {b, ESP_ITEM_SCHEMA}};
-            uint32_t node;
-            esp_status status = esp_schema_node(s, pair, 3, &node);
-            if (status != ESP_OK) {
-                return status;
-            }
-            if (!esp_vec_grow(&s->disjoint, &s->disjoint_cap, (uint64_t)s->n_disjoint + 1)) {
-                return esp_schema_memory(s);
-            }
-            s->disjoint[s->n_disjoint++] = (struct esp_schema_disjoint){node, one_of};
-        }
-    }
-    return ESP_OK;
-}
-
-/* Puts the branches of anyOf or oneOf as copies of p on the stack. */
-static esp_status branch(struct esp_schema *s, struct partial *p, const struct esp_jv *any, const struct via *via,
-                         struct partial **stack, uint32_t *n_alternatives)
-{
-    struct partial *first = NULL, **link = &first;
-    for (const struct esp_jv *child = any->child; child != NULL; child = child->next) {
-        struct partial *copy = esp_arena_alloc(&s->arena, 1, sizeof *copy);
-        if (copy == NULL) {
-            return esp_schema_memory(s);
-        }
-        if (++*n_alternatives > ESP_SCHEMA_ALTERNATIVES_MAX) {
-            return esp_schema_fail(s, ESP_ELIMIT, any, "makes too many alternatives");
-        }
-        *copy = *p;
-        esp_status status = push_todo(s, &copy->todo, (struct esp_item){child, ESP_ITEM_SCHEMA}, via);
-        if (status != ESP_OK) {
-            return status;
-        }
-        *link = copy;
-        link = &copy->next;
-    }
-    *link = *stack;
-    *stack = first;
-    return ESP_OK;
-}
-
-/* Applicators of a leaf, last first, so that the first one is done first. *ret_branch: the first anyOf or oneOf,
- * with what comes after it left in todo. */
-static esp_status add_applicators(struct esp_schema *s, struct partial *p, const struct esp_leaf *leaf,
-                                  const struct via *via)
-{
-    esp_status status = ESP_OK;
-    for (uint32_t idx = leaf->n_applicators; idx-- > 0 && status == ESP_OK;) {
-        const struct esp_jv *v = leaf->applicators[idx];
-        if (esp_jv_is(v, v->text) && v->type == ESP_JV_STRING) { /* $ref */
-            const struct esp_jv *target;
-            status = esp_schema_resolve(s, v, &target);
-            if (status == ESP_OK) {
-                status = push_todo(s, &p->todo, (struct esp_item){target, ESP_ITEM_SCHEMA}, via);
-            }
-        } else if (strcmp(v->key, "allOf") == 0) {
-            const struct esp_jv *members[ESP_SCHEMA_CONJUNCTS_MAX];
-            uint32_t n = 0;
-            for (const struct esp_jv *child = v->child; child != NULL; child = child->next) {
-                if (n == ESP_SCHEMA_CONJUNCTS_MAX) {
-                    return esp_schema_fail(s, ESP_ELIMIT, v, "has too many members");
-                }
-                members[n++] = child;
-            }
-            while (n > 0 && status == ESP_OK) {
-                status = push_todo(s, &p->todo, (struct esp_item){members[--n], ESP_ITEM_SCHEMA}, via);
-            }
-        } else { /* anyOf, oneOf: the array itself stands in todo until its turn comes */
-            status = push_todo(s, &p->todo, (struct esp_item){v, ESP_ITEM_SCHEMA}, via);
-        }
-    }
-    return status;
-}
-
-static bool has_leaf(const struct partial *p, const struct esp_jv *v)
+bool esp_schema_is_done(const struct esp_partial *p, const struct esp_jv *v, uint64_t kind)
 {
     for (uint32_t idx = 0; idx < p->n_done; idx++) {
-        if (p->done[idx].v == v && p->done[idx].kind == ESP_ITEM_LEAF) {
+        if (p->done[idx].v == v && p->done[idx].kind == kind) {
             return true;
         }
     }
     return false;
 }
 
-/* Takes one schema into p. *ret_alive is cleared when it allows nothing. */
-static esp_status take_schema(struct esp_schema *s, struct partial *p, const struct esp_jv *v, const struct via *up,
-                              bool *ret_alive)
+esp_status esp_schema_done(struct esp_schema *s, struct esp_partial *p, struct esp_item item)
 {
-    struct esp_leaf *leaf;
-    for (const struct via *via = up; via != NULL; via = via->up) {
+    if (esp_schema_is_done(p, item.v, item.kind)) {
+        return ESP_OK;
+    }
+    if (p->n_done == ESP_SCHEMA_CONJUNCTS_MAX) {
+        return esp_schema_fail(s, ESP_ELIMIT, item.v, "is combined with too many other schemas");
+    }
+    p->done[p->n_done++] = item;
+    if (item.kind == ESP_ITEM_LEAF) {
+        const struct esp_leaf *leaf = item.v->extra;
+        if ((p->types & leaf->types) == 0 && p->types != 0) {
+            esp_schema_why(s, leaf->self, "has no type that everything beside it allows");
+        }
+        p->types &= leaf->types;
+        p->dead = p->types == 0;
+    }
+    return ESP_OK;
+}
+
+esp_status esp_schema_via(struct esp_schema *s, const struct esp_jv *v, const struct esp_via *up, bool mute,
+                          const struct esp_via **ret_via)
+{
+    for (const struct esp_via *via = up; via != NULL; via = via->up) {
         if (via->v == v) {
             return esp_schema_fail(s, ESP_EINVAL, v, "refers to itself without a value in between");
         }
     }
+    struct esp_via *via = esp_arena_alloc(&s->arena, 1, sizeof *via);
+    if (via == NULL) {
+        return esp_schema_memory(s);
+    }
+    *via = (struct esp_via){.v = v, .up = up, .mute = mute};
+    *ret_via = via;
+    return ESP_OK;
+}
+
+/* All members, last first, so that the first one is done first. */
+static esp_status add_all(struct esp_schema *s, struct esp_partial *p, const struct esp_jv *all_of,
+                          const struct esp_via *via)
+{
+    const struct esp_jv *members[ESP_SCHEMA_CONJUNCTS_MAX];
+    uint32_t n = 0;
+    esp_status status = ESP_OK;
+    for (const struct esp_jv *child = all_of->child; child != NULL; child = child->next) {
+        if (n == ESP_SCHEMA_CONJUNCTS_MAX) {
+            return esp_schema_fail(s, ESP_ELIMIT, all_of, "has too many members");
+        }
+        members[n++] = child;
+    }
+    while (n > 0 && status == ESP_OK) {
+        status = esp_schema_todo(s, p, (struct esp_item){members[--n], ESP_ITEM_SCHEMA}, via);
+    }
+    return status;
+}
+
+static esp_status add_applicators(struct esp_schema *s, struct esp_partial *p, const struct esp_leaf *leaf,
+                                  const struct esp_via *via)
+{
+    esp_status status = ESP_OK;
+    for (uint32_t idx = leaf->n_applicators; idx-- > 0 && status == ESP_OK;) {
+        const struct esp_jv *v = leaf->applicators[idx], *target = v;
+        if (v->type == ESP_JV_STRING) { /* $ref */
+            status = esp_schema_resolve(s, v, &target);
+        } else if (v->type == ESP_JV_ARRAY && strcmp(v->key, "allOf") == 0) {
+            status = add_all(s, p, v, via);
+            continue;
+        }
+        /* anyOf, oneOf: the array itself stands in todo until its turn comes */
+        uint64_t kind = v->type == ESP_JV_STRING || v->type == ESP_JV_ARRAY ? ESP_ITEM_SCHEMA
+                        : strcmp(v->key, "not") == 0                        ? ESP_ITEM_NOT
+                                                                            : ESP_ITEM_IF;
+        if (status == ESP_OK) {
+            status = esp_schema_todo(s, p, (struct esp_item){target, kind}, via);
+        }
+    }
+    return status;
+}
+
+/* Takes one schema into p, which dies when it allows nothing. */
+static esp_status take_schema(struct esp_schema *s, struct esp_partial *p, const struct esp_jv *v,
+                              const struct esp_via *up)
+{
+    struct esp_leaf *leaf;
+    const struct esp_via *via;
     if (v->type == ESP_JV_TRUE || v->type == ESP_JV_FALSE) {
-        *ret_alive = v->type == ESP_JV_TRUE;
-        if (!*ret_alive) {
+        p->dead = v->type == ESP_JV_FALSE;
+        if (p->dead) {
             esp_schema_why(s, v, "allows nothing");
         }
         return ESP_OK;
     }
-    if (has_leaf(p, v)) {
-        return ESP_OK;
-    }
-    esp_status status = esp_schema_read(s, v, &leaf);
-    if (status != ESP_OK) {
+    esp_status status = esp_schema_via(s, v, up, false, &via);
+    if (status != ESP_OK || esp_schema_is_done(p, v, ESP_ITEM_LEAF)) {
         return status;
     }
-    struct via *via = esp_arena_alloc(&s->arena, 1, sizeof *via);
-    if (via == NULL) {
-        return esp_schema_memory(s);
+    if (esp_schema_is_done(p, v, ESP_ITEM_NOT)) {
+        p->dead = true;
+        return ESP_OK;
     }
-    *via = (struct via){v, up};
-    status = add_done(s, p, v, ESP_ITEM_LEAF);
-    return status == ESP_OK ? add_applicators(s, p, leaf, via) : status;
+    status = esp_schema_read(s, v, &leaf);
+    if (status == ESP_OK) {
+        status = esp_schema_done(s, p, (struct esp_item){v, ESP_ITEM_LEAF});
+    }
+    return status == ESP_OK && !p->dead ? add_applicators(s, p, leaf, via) : status;
 }
 
-/* Works on p until it is finished, dead, or split into branches on the stack. */
-static esp_status advance(struct esp_schema *s, struct partial *p, struct partial **stack, uint32_t *n_alternatives)
+static bool is_scalar(const struct esp_jv *v)
 {
-    bool alive = true;
-    esp_status status = ESP_OK;
-    while (p->todo != NULL && alive && status == ESP_OK) {
-        struct todo todo = *p->todo;
-        p->todo = todo.next;
-        if (todo.item.kind != ESP_ITEM_SCHEMA) {
-            status = add_done(s, p, todo.item.v, todo.item.kind);
-        } else if (todo.item.v->type == ESP_JV_ARRAY) { /* anyOf, oneOf */
-            if (strcmp(todo.item.v->key, "oneOf") == 0) {
-                status = note_disjoint(s, todo.via->v, todo.item.v);
-            }
-            return status == ESP_OK ? branch(s, p, todo.item.v, todo.via, stack, n_alternatives) : status;
-        } else {
-            status = take_schema(s, p, todo.item.v, todo.via, &alive);
+    return v->type != ESP_JV_ARRAY && v->type != ESP_JV_OBJECT;
+}
+
+/* Values to differ from: scalars in one go by the atoms, the others one by one. */
+static esp_status take_unlisted(struct esp_schema *s, struct esp_partial *p, const struct esp_todo *todo)
+{
+    esp_status status = esp_schema_done(s, p, todo->item);
+    for (const struct esp_jv *v = todo->item.v->child; v != NULL && status == ESP_OK; v = v->next) {
+        if (!is_scalar(v)) {
+            status = esp_schema_todo(s, p, (struct esp_item){v, ESP_ITEM_UNEQUAL}, todo->via);
         }
     }
-    return status == ESP_OK && alive ? esp_schema_atoms(s, p->done, p->n_done) : status;
+    return status;
 }
 
-esp_status esp_schema_expand(struct esp_schema *s, uint32_t node)
+/* Does this item split the partial? */
+static bool forks(const struct esp_todo *todo)
 {
-    struct partial *stack = esp_arena_alloc(&s->arena, 1, sizeof *stack);
+    switch (todo->item.kind) {
+    case ESP_ITEM_SCHEMA: return todo->item.v->type == ESP_JV_ARRAY;
+    case ESP_ITEM_UNEQUAL: return !is_scalar(todo->item.v);
+    default: return todo->item.kind == ESP_ITEM_NOT || todo->item.kind == ESP_ITEM_IF;
+    }
+}
+
+/* Works on p until it is finished, dead, or split into copies on the stack. */
+static esp_status advance(struct esp_schema *s, struct esp_partial *p, struct esp_partial **stack,
+                          uint32_t *n_alternatives)
+{
+    esp_status status = ESP_OK;
+    while (p->todo != NULL && !p->dead && status == ESP_OK) {
+        struct esp_todo todo = *p->todo;
+        p->todo = todo.next;
+        if (forks(&todo)) {
+            struct esp_fork fork = {.n_alternatives = n_alternatives};
+            status = esp_schema_branch(s, p, &todo, &fork);
+            if (fork.first != NULL) {
+                *fork.link = *stack;
+                *stack = fork.first;
+            }
+            return status;
+        }
+        if (todo.item.kind == ESP_ITEM_SCHEMA) {
+            status = take_schema(s, p, todo.item.v, todo.via);
+        } else if (todo.item.kind == ESP_ITEM_UNLISTED) {
+            status = take_unlisted(s, p, &todo);
+        } else {
+            status = esp_schema_done(s, p, todo.item);
+        }
+    }
+    return status == ESP_OK && !p->dead ? esp_schema_atoms(s, p->done, p->n_done) : status;
+}
+
+/* Multiplies out a conjunction, which gives atoms to the current node. */
+static esp_status expand(struct esp_schema *s, const struct esp_item *items, uint32_t n)
+{
+    struct esp_partial *stack = esp_arena_alloc(&s->arena, 1, sizeof *stack);
     uint32_t n_alternatives = 0;
-    esp_status status = stack == NULL ? esp_schema_memory(s) : ESP_OK;
-    s->current = node;
-    for (uint32_t idx = s->nodes[node].n_items; idx-- > 0 && status == ESP_OK;) {
-        status = push_todo(s, &stack->todo, s->nodes[node].items[idx], NULL);
+    if (stack == NULL) {
+        return esp_schema_memory(s);
+    }
+    esp_status status = ESP_OK;
+    stack->types = ESP_TYPE_ALL;
+    for (uint32_t idx = n; idx-- > 0 && status == ESP_OK;) {
+        status = esp_schema_todo(s, stack, items[idx], NULL);
     }
     while (stack != NULL && status == ESP_OK) {
-        struct partial *p = stack;
+        struct esp_partial *p = stack;
         stack = p->next;
         if (s->x->fuel < 100) {
             return esp_schema_fail(s, ESP_ELIMIT, s->root, "needs more steps than a compile may take");
@@ -321,4 +327,52 @@ esp_status esp_schema_expand(struct esp_schema *s, uint32_t node)
         status = advance(s, p, &stack, &n_alternatives);
     }
     return status;
+}
+
+esp_status esp_schema_expand(struct esp_schema *s, uint32_t node)
+{
+    s->current = node;
+    return expand(s, s->nodes[node].items, s->nodes[node].n_items);
+}
+
+esp_status esp_schema_contents(struct esp_schema *s, struct esp_item item, uint32_t *ret_contents)
+{
+    uint32_t known = esp_bytesmap_get(&s->contents_map, &item, sizeof item);
+    if (known != ESP_MAP_NONE) {
+        *ret_contents = known;
+        return ESP_OK;
+    }
+    struct esp_item *key = esp_arena_alloc(&s->arena, 1, sizeof *key);
+    if (key == NULL) {
+        return esp_schema_memory(s);
+    }
+    *key = item;
+    s->bare = true; /* objects and arrays are left out, so that this does not come back here */
+    s->bare_contents = ESP_EXPR_EMPTY;
+    esp_status status = expand(s, key, 1);
+    s->bare = false;
+    if (status == ESP_OK && esp_bytesmap_put(&s->contents_map, key, sizeof *key, s->bare_contents) != ESP_OK) {
+        status = esp_schema_memory(s);
+    }
+    if (status == ESP_OK) {
+        *ret_contents = s->bare_contents;
+    }
+    return status;
+}
+
+bool esp_schema_false(const struct esp_schema *s, uint32_t node)
+{
+    const struct esp_item *items = s->nodes[node].items;
+    for (uint32_t idx = 0; idx < s->nodes[node].n_items; idx++) {
+        if (items[idx].v->type == (items[idx].kind == ESP_ITEM_SCHEMA ? ESP_JV_FALSE : ESP_JV_TRUE) &&
+            (items[idx].kind == ESP_ITEM_SCHEMA || items[idx].kind == ESP_ITEM_NOT)) {
+            return true;
+        }
+        for (uint32_t at = 0; at < idx; at++) {
+            if (items[at].v == items[idx].v && items[at].kind + items[idx].kind == ESP_ITEM_SCHEMA + ESP_ITEM_NOT) {
+                return true;
+            }
+        }
+    }
+    return false;
 }

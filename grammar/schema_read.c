@@ -128,6 +128,12 @@ static esp_status read_additional_items(struct esp_schema *s, struct esp_leaf *l
     return want_rest(s, v); /* taken by read_items when items is an array */
 }
 
+static esp_status read_contains(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    leaf->contains = v;
+    return want_schema(s, v);
+}
+
 static esp_status read_properties(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
     esp_status status = esp_schema_want(s, v, v->type == ESP_JV_OBJECT, "an object");
@@ -225,10 +231,21 @@ static esp_status refuse_unless_true(struct esp_schema *s, struct esp_leaf *leaf
 {
     return v->type == ESP_JV_TRUE ? ESP_OK : refuse(s, leaf, v);
 }
+static esp_status read_not(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    leaf->applicators[leaf->n_applicators++] = v;
+    return want_schema(s, v);
+}
 static esp_status read_if(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
-    bool used = esp_jv_find(leaf->self, "then") != NULL || esp_jv_find(leaf->self, "else") != NULL;
-    return used ? refuse(s, leaf, v) : want_schema(s, v);
+    if (esp_jv_find(leaf->self, "then") != NULL || esp_jv_find(leaf->self, "else") != NULL) {
+        leaf->applicators[leaf->n_applicators++] = v;
+    }
+    return want_schema(s, v);
+}
+static esp_status read_branch(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    return want_schema(s, v); /* taken where if is */
 }
 
 /* ---- $schema ----------------------------------------------------------------------------------- */
@@ -288,7 +305,7 @@ static const struct keyword {
     {"allOf", ESP_DRAFT_ANY, read_applicator},
     {"anyOf", ESP_DRAFT_ANY, read_applicator},
     {"const", FROM6, read_const},
-    {"contains", FROM6, refuse},
+    {"contains", FROM6, read_contains},
     {"contentEncoding", FROM7, read_content},
     {"contentMediaType", FROM7, read_content},
     {"contentSchema", NEW, note},
@@ -300,7 +317,7 @@ static const struct keyword {
     {"deprecated", NEW, note},
     {"description", ESP_DRAFT_ANY, note},
     {"discriminator", ESP_DRAFT_ANY, note},
-    {"else", FROM7, note},
+    {"else", FROM7, read_branch},
     {"enum", ESP_DRAFT_ANY, read_enum},
     {"examples", FROM6, note},
     {"exclusiveMaximum", ESP_DRAFT_ANY, esp_schema_read_exclusive_maximum},
@@ -309,18 +326,18 @@ static const struct keyword {
     {"id", ESP_DRAFT4, note},
     {"if", FROM7, read_if},
     {"items", ESP_DRAFT_ANY, read_items},
-    {"maxContains", NEW, note},
+    {"maxContains", NEW, esp_schema_read_max_contains},
     {"maxItems", ESP_DRAFT_ANY, esp_schema_read_max_items},
     {"maxLength", ESP_DRAFT_ANY, esp_schema_read_max_length},
     {"maxProperties", ESP_DRAFT_ANY, esp_schema_read_max_members},
     {"maximum", ESP_DRAFT_ANY, esp_schema_read_maximum},
-    {"minContains", NEW, note},
+    {"minContains", NEW, esp_schema_read_min_contains},
     {"minItems", ESP_DRAFT_ANY, esp_schema_read_min_items},
     {"minLength", ESP_DRAFT_ANY, esp_schema_read_min_length},
     {"minProperties", ESP_DRAFT_ANY, esp_schema_read_min_members},
     {"minimum", ESP_DRAFT_ANY, esp_schema_read_minimum},
     {"multipleOf", ESP_DRAFT_ANY, refuse},
-    {"not", ESP_DRAFT_ANY, refuse_unless_false},
+    {"not", ESP_DRAFT_ANY, read_not},
     {"oneOf", ESP_DRAFT_ANY, read_applicator},
     {"pattern", ESP_DRAFT_ANY, esp_schema_read_pattern},
     {"patternProperties", ESP_DRAFT_ANY, read_patterns},
@@ -329,7 +346,7 @@ static const struct keyword {
     {"propertyNames", FROM6, read_names},
     {"readOnly", ESP_DRAFT_ANY, note},
     {"required", ESP_DRAFT_ANY, read_required},
-    {"then", FROM7, note},
+    {"then", FROM7, read_branch},
     {"title", ESP_DRAFT_ANY, note},
     {"type", ESP_DRAFT_ANY, read_type},
     {"unevaluatedItems", NEW, refuse_unless_true},
@@ -357,6 +374,17 @@ bool esp_schema_known(const struct esp_schema *s, const struct esp_jv *member)
     return find_keyword(s, member) != NULL;
 }
 
+void esp_schema_leaf_init(struct esp_leaf *leaf, const struct esp_jv *self)
+{
+    *leaf = (struct esp_leaf){.self = self,
+                              .types = ESP_TYPE_ALL,
+                              .max_items = ESP_EXPR_INF,
+                              .max_chars = ESP_EXPR_INF,
+                              .max_members = ESP_EXPR_INF,
+                              .contains_min = 1,
+                              .contains_max = ESP_EXPR_INF};
+}
+
 static struct esp_leaf *new_leaf(struct esp_schema *s, const struct esp_jv *v)
 {
     struct esp_leaf *leaf = esp_arena_alloc(&s->arena, 1, sizeof *leaf);
@@ -364,12 +392,8 @@ static struct esp_leaf *new_leaf(struct esp_schema *s, const struct esp_jv *v)
     if (leaf == NULL || applicators == NULL) {
         return NULL;
     }
-    *leaf = (struct esp_leaf){.self = v,
-                              .types = ESP_TYPE_ALL,
-                              .max_items = ESP_EXPR_INF,
-                              .max_chars = ESP_EXPR_INF,
-                              .max_members = ESP_EXPR_INF,
-                              .applicators = applicators};
+    esp_schema_leaf_init(leaf, v);
+    leaf->applicators = applicators;
     return leaf;
 }
 

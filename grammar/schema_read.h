@@ -23,6 +23,8 @@ esp_schema_read_fn esp_schema_read_exclusive_minimum;
 esp_schema_read_fn esp_schema_read_exclusive_maximum;
 esp_schema_read_fn esp_schema_read_min_items;
 esp_schema_read_fn esp_schema_read_max_items;
+esp_schema_read_fn esp_schema_read_min_contains;
+esp_schema_read_fn esp_schema_read_max_contains;
 esp_schema_read_fn esp_schema_read_min_members;
 esp_schema_read_fn esp_schema_read_max_members;
 esp_schema_read_fn esp_schema_read_min_length;

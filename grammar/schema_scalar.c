@@ -1,4 +1,5 @@
 /* Numbers and strings of an alternative as expressions. See schema.h. Thread: the owner's. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "grammar/regex.h"
@@ -93,19 +94,66 @@ static esp_status add_number_value(struct esp_schema *s, const struct esp_bounds
     return add_expr(s, bounded(s, &point));
 }
 
-esp_status esp_schema_numbers(struct esp_schema *s, struct esp_leaf *const *leaves, uint32_t n, uint32_t types,
-                              const struct esp_jv *const *values, uint32_t n_values)
+static int compare_points(const void *a, const void *b)
 {
+    return esp_decimal_compare(a, b);
+}
+
+/* The numbers inside b and between the excluded values. */
+static uint32_t apart(const struct esp_conj *c, const struct esp_bounds *b)
+{
+    struct esp_schema *s = c->s;
+    struct esp_decimal *points = esp_arena_alloc(&s->arena, (size_t)c->n_excluded + 1, sizeof *points);
+    uint32_t n = 0, mark = s->x->n_scratch;
+    for (uint32_t idx = 0; points != NULL && idx < c->n_excluded; idx++) {
+        const struct esp_jv *v = c->excluded[idx];
+        char *room = v->type == ESP_JV_NUMBER ? esp_arena_alloc(&s->arena, (size_t)v->n_bytes + 1, 1) : NULL;
+        if (room != NULL && esp_decimal_parse(v->text, v->n_bytes, room, &points[n])) {
+            n += esp_num_inside(b, &points[n]);
+        }
+    }
+    if (points == NULL || n == 0) {
+        return bounded(s, b);
+    }
+    qsort(points, n, sizeof *points, compare_points);
+    struct esp_bounds part = *b;
+    for (uint32_t idx = 0; idx <= n; idx++) {
+        part.has_hi = idx < n || b->has_hi;
+        part.hi_open = idx < n || b->hi_open;
+        part.hi = idx < n ? points[idx] : b->hi;
+        esp_exprs_push(s->x, bounded(s, &part));
+        part.has_lo = part.lo_open = true;
+        part.lo = part.hi;
+    }
+    uint32_t id = esp_expr_alt(s->x, s->x->scratch + mark, s->x->n_scratch - mark);
+    s->x->n_scratch = mark;
+    return id;
+}
+
+static bool excludes(const struct esp_conj *c, enum esp_jv_type type)
+{
+    for (uint32_t idx = 0; idx < c->n_excluded; idx++) {
+        if (c->excluded[idx]->type == type) {
+            return true;
+        }
+    }
+    return false;
+}
+
+esp_status esp_schema_numbers(const struct esp_conj *c, const struct esp_jv *const *values, uint32_t n_values)
+{
+    struct esp_schema *s = c->s;
     struct esp_bounds b = {0};
     const struct esp_jv *min_at = NULL;
-    for (uint32_t idx = 0; idx < n; idx++) {
-        narrow(&b, &leaves[idx]->bounds);
-        min_at = leaves[idx]->min_at != NULL ? leaves[idx]->min_at : min_at;
+    for (uint32_t idx = 0; idx < c->n; idx++) {
+        narrow(&b, &c->leaves[idx]->bounds);
+        min_at = c->leaves[idx]->min_at != NULL ? c->leaves[idx]->min_at : min_at;
     }
-    if ((types & (ESP_TYPE_INTEGER | ESP_TYPE_FRACTION)) == 0) {
+    if ((c->types & (ESP_TYPE_INTEGER | ESP_TYPE_FRACTION)) == 0) {
         return ESP_OK;
     }
-    b.integer = (types & ESP_TYPE_FRACTION) == 0;
+    b.integer = (c->types & ESP_TYPE_FRACTION) == 0;
+    b.fraction = (c->types & ESP_TYPE_INTEGER) == 0;
     b.plain = b.integer && s->draft == ESP_DRAFT4;
     if (values != NULL) {
         esp_status status = ESP_OK;
@@ -114,10 +162,10 @@ esp_status esp_schema_numbers(struct esp_schema *s, struct esp_leaf *const *leav
         }
         return status;
     }
-    if (!b.has_lo && !b.has_hi) {
+    if (!b.has_lo && !b.has_hi && !b.fraction && !excludes(c, ESP_JV_NUMBER)) {
         return add_expr(s, unbounded(s, b.integer));
     }
-    uint32_t id = bounded(s, &b);
+    uint32_t id = apart(c, &b);
     if (id == ESP_EXPR_EMPTY && min_at != NULL) {
         esp_schema_why(
             s, min_at,
@@ -130,17 +178,52 @@ esp_status esp_schema_numbers(struct esp_schema *s, struct esp_leaf *const *leav
 
 /* ---- Strings ----------------------------------------------------------------------------------- */
 
-/* Contents of the string between its quotes, without length: patterns and formats together. */
-static uint32_t contents(struct esp_schema *s, struct esp_leaf *const *leaves, uint32_t n)
+uint32_t esp_schema_both(struct esp_schema *s, uint32_t a, uint32_t b)
 {
-    uint32_t ids[2 * ESP_SCHEMA_CONJUNCTS_MAX + 1], n_ids = 0;
-    for (uint32_t idx = 0; idx < n; idx++) {
-        if (leaves[idx]->pattern != 0) {
-            ids[n_ids++] = leaves[idx]->pattern;
+    uint32_t ids[2] = {a, b};
+    uint32_t id = esp_expr_and(s->x, ids, 2);
+    esp_live_and(s->x, id);
+    return s->x->exprs[id].flags & ESP_EXPR_DEAD ? ESP_EXPR_EMPTY : id;
+}
+
+/* Any string but the excluded values. */
+static uint32_t not_excluded(const struct esp_conj *c)
+{
+    struct esp_schema *s = c->s;
+    struct esp_spell_word *words = esp_arena_alloc(&s->arena, (size_t)c->n_excluded + 1, sizeof *words);
+    uint32_t n = 0;
+    for (uint32_t idx = 0; words != NULL && idx < c->n_excluded; idx++) {
+        const struct esp_jv *v = c->excluded[idx];
+        bool known = v->type != ESP_JV_STRING;
+        for (uint32_t at = 0; at < n && !known; at++) {
+            known = words[at].n_bytes == v->n_bytes && memcmp(words[at].text, v->text, v->n_bytes) == 0;
         }
-        if (leaves[idx]->format != 0) {
-            ids[n_ids++] = leaves[idx]->format;
+        if (!known) {
+            words[n++] = (struct esp_spell_word){v->text, v->n_bytes};
         }
+    }
+    return words == NULL ? (esp_exprs_fail(s->x, ESP_ENOMEM), ESP_EXPR_EMPTY)
+                         : esp_spell_words(s->x, s->spelling, &s->arena, words, n, true, ESP_EXPR_EPS);
+}
+
+/* Contents of the string between its quotes, without length: patterns and formats together. */
+static uint32_t contents(const struct esp_conj *c, bool with_excluded)
+{
+    struct esp_schema *s = c->s;
+    uint32_t ids[2 * ESP_SCHEMA_CONJUNCTS_MAX + 2], n_ids = 0;
+    for (uint32_t idx = 0; idx < c->n; idx++) {
+        if (c->leaves[idx]->never_text) {
+            return ESP_EXPR_EMPTY;
+        }
+        if (c->leaves[idx]->pattern != 0) {
+            ids[n_ids++] = c->leaves[idx]->pattern;
+        }
+        if (c->leaves[idx]->format != 0) {
+            ids[n_ids++] = c->leaves[idx]->format;
+        }
+    }
+    if (with_excluded && excludes(c, ESP_JV_STRING)) {
+        ids[n_ids++] = not_excluded(c);
     }
     uint32_t any = esp_spell_any(s->x, s->spelling);
     if (n_ids == 0) {
@@ -191,6 +274,16 @@ static uint32_t count_chars(const struct esp_jv *v)
     return n;
 }
 
+/* Strings of these contents, or only the contents where nothing else is asked for. */
+static esp_status add_contents(struct esp_schema *s, uint32_t id)
+{
+    if (!s->bare) {
+        return add_expr(s, id == ESP_EXPR_EMPTY ? id : quoted(s->x, id));
+    }
+    s->bare_contents = esp_expr_alt2(s->x, s->bare_contents, id);
+    return s->x->failed == ESP_OK ? ESP_OK : add_expr(s, id);
+}
+
 static esp_status add_string_values(struct esp_schema *s, uint32_t id, uint32_t min, uint32_t max,
                                     const struct esp_jv *const *values, uint32_t n_values)
 {
@@ -206,32 +299,31 @@ static esp_status add_string_values(struct esp_schema *s, uint32_t id, uint32_t 
             words[n++] = (struct esp_spell_word){values[idx]->text, values[idx]->n_bytes};
         }
     }
-    uint32_t quote = esp_expr_byte(s->x, '"');
-    uint32_t list = esp_spell_words(s->x, s->spelling, &s->arena, words, n, false, quote);
-    return add_expr(s, esp_expr_cat(s->x, quote, list));
+    return add_contents(s, esp_spell_words(s->x, s->spelling, &s->arena, words, n, false, ESP_EXPR_EPS));
 }
 
 /* The narrowest lengths of all leaves, and a leaf that says anything about strings. */
-static const struct esp_jv *lengths(struct esp_leaf *const *leaves, uint32_t n, uint32_t *ret_min, uint32_t *ret_max)
+static const struct esp_jv *lengths(const struct esp_conj *c, uint32_t *ret_min, uint32_t *ret_max)
 {
     const struct esp_jv *at = NULL;
-    for (uint32_t idx = 0; idx < n; idx++) {
-        const struct esp_leaf *leaf = leaves[idx];
+    for (uint32_t idx = 0; idx < c->n; idx++) {
+        const struct esp_leaf *leaf = c->leaves[idx];
         *ret_min = leaf->min_chars > *ret_min ? leaf->min_chars : *ret_min;
         *ret_max = leaf->max_chars < *ret_max ? leaf->max_chars : *ret_max;
-        if (leaf->min_chars > 0 || leaf->max_chars < ESP_EXPR_INF || leaf->pattern != 0 || leaf->format != 0) {
+        if (leaf->min_chars > 0 || leaf->max_chars < ESP_EXPR_INF || leaf->pattern != 0 || leaf->format != 0 ||
+            leaf->never_text) {
             at = leaf->self;
         }
     }
     return at;
 }
 
-esp_status esp_schema_strings(struct esp_schema *s, struct esp_leaf *const *leaves, uint32_t n,
-                              const struct esp_jv *const *values, uint32_t n_values)
+esp_status esp_schema_strings(const struct esp_conj *c, const struct esp_jv *const *values, uint32_t n_values)
 {
+    struct esp_schema *s = c->s;
     uint32_t min = 0, max = ESP_EXPR_INF;
-    const struct esp_jv *at = lengths(leaves, n, &min, &max);
-    uint32_t id = contents(s, leaves, n);
+    const struct esp_jv *at = lengths(c, &min, &max);
+    uint32_t id = contents(c, values == NULL);
     if (values != NULL && id != ESP_EXPR_EMPTY) {
         return add_string_values(s, id, min, max, values, n_values);
     }
@@ -244,5 +336,5 @@ esp_status esp_schema_strings(struct esp_schema *s, struct esp_leaf *const *leav
     if (id == ESP_EXPR_EMPTY && at != NULL) {
         esp_schema_why(s, at, "leaves no string (length, pattern and format together)");
     }
-    return add_expr(s, id == ESP_EXPR_EMPTY ? id : quoted(s->x, id));
+    return add_contents(s, id);
 }

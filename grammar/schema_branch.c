@@ -1,0 +1,256 @@
+/* Ways: what anyOf, oneOf, if, not and unequal values multiply a partial alternative into.
+ *
+ *   anyOf A B        A | B
+ *   oneOf A B C      A ∧ ¬B ∧ ¬C | …      only those branches are denied that overlap with the one taken
+ *   if I then T      ¬I | I ∧ T
+ *   not S            the ways of schema_not.c, and each applicator of S denied:
+ *     ¬$ref R = ¬R     ¬allOf = ¬A | ¬B     ¬anyOf = ¬A ∧ ¬B     ¬oneOf = none of them | two of them
+ *
+ * Whether two branches overlap is found out in a first pass, in which oneOf is taken for anyOf: every pair makes a
+ * node, and a node without any value means that neither needs to be denied. Thread: the owner's.
+ */
+#include <string.h>
+
+#include "grammar/schema_expand.h"
+#include "grammar/vec.h"
+
+/* A copy to which more is added; NULL once failed. */
+static struct esp_partial *add_copy(struct esp_fork *f)
+{
+    struct esp_partial *copy = f->status == ESP_OK ? esp_arena_alloc(&f->s->arena, 1, sizeof *copy) : NULL;
+    if (copy == NULL) {
+        f->status = f->status == ESP_OK ? esp_schema_memory(f->s) : f->status;
+        return NULL;
+    }
+    if (++*f->n_alternatives > ESP_SCHEMA_ALTERNATIVES_MAX) {
+        f->status = esp_schema_fail(f->s, ESP_ELIMIT, f->at, "makes too many alternatives");
+        return NULL;
+    }
+    *copy = *f->from;
+    copy->next = NULL;
+    *f->link = copy;
+    f->link = &copy->next;
+    return copy;
+}
+
+static void add(struct esp_fork *f, struct esp_partial *copy, const struct esp_jv *v, uint64_t kind,
+                const struct esp_via *via)
+{
+    if (copy != NULL && v != NULL && f->status == ESP_OK) {
+        f->status = esp_schema_todo(f->s, copy, (struct esp_item){v, kind}, via);
+    }
+}
+
+/* ---- oneOf ------------------------------------------------------------------------------------- */
+
+struct pair {
+    const struct esp_jv *a, *b;
+};
+
+/* Has it been found that both branches fit some value? */
+static bool overlap(const struct esp_schema *s, const struct esp_jv *a, const struct esp_jv *b)
+{
+    struct pair pair = a->index < b->index ? (struct pair){a, b} : (struct pair){b, a};
+    uint32_t at = esp_bytesmap_get(&s->overlap_map, &pair, sizeof pair);
+    return at == ESP_MAP_NONE || s->overlaps[at].both;
+}
+
+/* First pass: a node for what fits both, beside the schema's own assertions. */
+static esp_status note_pair(struct esp_schema *s, const struct esp_jv *self, const struct esp_jv *a,
+                            const struct esp_jv *b)
+{
+    struct pair pair = {a, b};
+    struct esp_item items[3] = {{self, ESP_ITEM_LEAF}, {a, ESP_ITEM_SCHEMA}, {b, ESP_ITEM_SCHEMA}};
+    struct esp_schema_overlap o = {0};
+    if (esp_bytesmap_get(&s->overlap_map, &pair, sizeof pair) != ESP_MAP_NONE) {
+        return ESP_OK;
+    }
+    esp_status status = esp_schema_node(s, items, 3, &o.node);
+    if (status != ESP_OK) {
+        return status;
+    }
+    struct pair *key = esp_arena_alloc(&s->arena, 1, sizeof *key);
+    if (key == NULL || !esp_vec_grow(&s->overlaps, &s->overlaps_cap, (uint64_t)s->n_overlaps + 1)) {
+        return esp_schema_memory(s);
+    }
+    *key = pair;
+    s->overlaps[s->n_overlaps] = o;
+    return esp_bytesmap_put(&s->overlap_map, key, sizeof *key, s->n_overlaps++) == ESP_OK ? ESP_OK
+                                                                                          : esp_schema_memory(s);
+}
+
+static void fork_one_of(struct esp_fork *f, const struct esp_jv *one_of, const struct esp_via *via)
+{
+    for (const struct esp_jv *child = one_of->child; child != NULL && f->status == ESP_OK; child = child->next) {
+        struct esp_partial *copy = add_copy(f);
+        for (const struct esp_jv *other = one_of->child; other != NULL && f->status == ESP_OK; other = other->next) {
+            if (f->s->exact) {
+                add(f, other != child && overlap(f->s, child, other) ? copy : NULL, other, ESP_ITEM_NOT, via);
+            } else if (other->index > child->index) {
+                f->status = note_pair(f->s, via->v, child, other);
+            }
+        }
+        add(f, copy, child, ESP_ITEM_SCHEMA, via);
+    }
+}
+
+/* ---- anyOf and if ------------------------------------------------------------------------------ */
+
+static void fork_any_of(struct esp_fork *f, const struct esp_jv *any_of, const struct esp_via *via)
+{
+    for (const struct esp_jv *child = any_of->child; child != NULL && f->status == ESP_OK; child = child->next) {
+        add(f, add_copy(f), child, ESP_ITEM_SCHEMA, via);
+    }
+}
+
+static void fork_if(struct esp_fork *f, const struct esp_jv *v, const struct esp_via *via)
+{
+    const struct esp_jv *then = esp_jv_find(via->v, "then"), *otherwise = esp_jv_find(via->v, "else");
+    struct esp_partial *copy = add_copy(f); /* I ∧ T */
+    add(f, copy, then, ESP_ITEM_SCHEMA, via);
+    add(f, copy, v, ESP_ITEM_SCHEMA, via);
+    copy = add_copy(f); /* ¬I ∧ E */
+    add(f, copy, otherwise, ESP_ITEM_SCHEMA, via);
+    add(f, copy, v, ESP_ITEM_NOT, via);
+}
+
+/* ---- not --------------------------------------------------------------------------------------- */
+
+static bool way_possible(const struct esp_partial *p, const struct esp_choice *choice)
+{
+    if (choice->items[0].kind != ESP_ITEM_LEAF) {
+        return true;
+    }
+    const struct esp_leaf *leaf = choice->items[0].v->extra;
+    return (leaf->types & p->types) != 0;
+}
+
+static void add_ways(struct esp_fork *f, const struct esp_choice *choice, const struct esp_via *via)
+{
+    for (; choice != NULL && f->status == ESP_OK; choice = choice->next) {
+        struct esp_partial *copy = way_possible(f->from, choice) ? add_copy(f) : NULL;
+        for (uint32_t idx = 0; idx < choice->n; idx++) {
+            add(f, copy, choice->items[idx].v, choice->items[idx].kind, via);
+        }
+    }
+}
+
+static void deny_one_of(struct esp_fork *f, const struct esp_jv *one_of, const struct esp_via *via)
+{
+    struct esp_partial *none = add_copy(f);
+    for (const struct esp_jv *a = one_of->child; a != NULL && f->status == ESP_OK; a = a->next) {
+        add(f, none, a, ESP_ITEM_NOT, via);
+        for (const struct esp_jv *b = a->next; b != NULL && f->status == ESP_OK; b = b->next) {
+            if (!f->s->exact || overlap(f->s, a, b)) {
+                struct esp_partial *two = add_copy(f);
+                add(f, two, b, ESP_ITEM_SCHEMA, via);
+                add(f, two, a, ESP_ITEM_SCHEMA, via);
+            }
+        }
+    }
+}
+
+static void deny_if(struct esp_fork *f, const struct esp_jv *v, const struct esp_via *via)
+{
+    const struct esp_jv *then = esp_jv_find(v->parent, "then"), *otherwise = esp_jv_find(v->parent, "else");
+    struct esp_partial *copy = then != NULL ? add_copy(f) : NULL; /* I ∧ ¬T */
+    add(f, copy, then, ESP_ITEM_NOT, via);
+    add(f, copy, v, ESP_ITEM_SCHEMA, via);
+    copy = otherwise != NULL ? add_copy(f) : NULL; /* ¬I ∧ ¬E */
+    add(f, copy, otherwise, ESP_ITEM_NOT, via);
+    add(f, copy, v, ESP_ITEM_NOT, via);
+}
+
+static void deny_applicator(struct esp_fork *f, const struct esp_jv *v, const struct esp_via *via)
+{
+    if (v->type == ESP_JV_STRING) { /* $ref */
+        const struct esp_jv *target;
+        f->status = esp_schema_resolve(f->s, v, &target);
+        if (f->status == ESP_OK) {
+            add(f, add_copy(f), target, ESP_ITEM_NOT, via);
+        }
+    } else if (v->type != ESP_JV_ARRAY) {
+        if (strcmp(v->key, "not") == 0) {
+            add(f, add_copy(f), v, ESP_ITEM_SCHEMA, via);
+        } else {
+            deny_if(f, v, via);
+        }
+    } else if (strcmp(v->key, "allOf") == 0) {
+        for (const struct esp_jv *child = v->child; child != NULL && f->status == ESP_OK; child = child->next) {
+            add(f, add_copy(f), child, ESP_ITEM_NOT, via);
+        }
+    } else if (strcmp(v->key, "anyOf") == 0) {
+        struct esp_partial *copy = add_copy(f);
+        for (const struct esp_jv *child = v->child; child != NULL; child = child->next) {
+            add(f, copy, child, ESP_ITEM_NOT, via);
+        }
+    } else {
+        deny_one_of(f, v, via);
+    }
+}
+
+static void fork_not(struct esp_fork *f, const struct esp_jv *v, const struct esp_via *up)
+{
+    struct esp_schema *s = f->s;
+    const struct esp_choice *choices;
+    const struct esp_via *via;
+    struct esp_leaf *leaf;
+    if (v->type == ESP_JV_FALSE) {
+        add_copy(f);
+        return;
+    }
+    if (v->type == ESP_JV_TRUE || esp_schema_is_done(f->from, v, ESP_ITEM_LEAF)) {
+        return; /* S ∧ ¬S */
+    }
+    f->status = esp_schema_via(s, v, up, true, &via);
+    if (f->status == ESP_OK) {
+        f->status = esp_schema_read(s, v, &leaf);
+    }
+    if (f->status == ESP_OK && (leaf->types & f->from->types) == 0) {
+        add_copy(f); /* denied by its type already */
+        return;
+    }
+    if (f->status == ESP_OK) {
+        f->status = esp_schema_deny(s, leaf, &choices);
+    }
+    if (f->status == ESP_OK) {
+        add_ways(f, choices, via);
+        for (uint32_t idx = 0; idx < leaf->n_applicators && f->status == ESP_OK; idx++) {
+            deny_applicator(f, leaf->applicators[idx], via);
+        }
+    }
+    for (struct esp_partial *copy = f->first; copy != NULL && f->status == ESP_OK; copy = copy->next) {
+        f->status = esp_schema_done(s, copy, (struct esp_item){v, ESP_ITEM_NOT});
+    }
+}
+
+static void fork_unequal(struct esp_fork *f, const struct esp_jv *value, const struct esp_via *via)
+{
+    const struct esp_choice *choices;
+    f->status = esp_schema_differ(f->s, value, &choices);
+    if (f->status == ESP_OK) {
+        add_ways(f, choices, via);
+    }
+}
+
+esp_status esp_schema_branch(struct esp_schema *s, const struct esp_partial *p, const struct esp_todo *todo,
+                             struct esp_fork *f)
+{
+    const struct esp_jv *v = todo->item.v;
+    f->s = s;
+    f->from = p;
+    f->link = &f->first;
+    f->at = v;
+    switch (todo->item.kind) {
+    case ESP_ITEM_IF: fork_if(f, v, todo->via); break;
+    case ESP_ITEM_NOT: fork_not(f, v, todo->via); break;
+    case ESP_ITEM_UNEQUAL: fork_unequal(f, v, todo->via); break;
+    default:
+        if (strcmp(v->key, "oneOf") == 0) {
+            fork_one_of(f, v, todo->via);
+        } else {
+            fork_any_of(f, v, todo->via);
+        }
+    }
+    return f->status;
+}
