@@ -116,31 +116,30 @@ void esp_adapt_fail(struct esp_adapt *adapt)
     esp_exchange_fail_err(adapt->exchange, &adapt->err, NULL);
 }
 
-bool esp_adapt_text(struct esp_adapt *adapt, struct esp_buf *text)
+/* The chat request as text and as a value; NULL: the exchange has its answer. Owned. */
+static json_t *make_chat(struct esp_adapt *adapt, struct esp_buf *text)
 {
+    struct esp_err err = {0};
     esp_buf_str(text, "{\"messages\":");
     esp_jsontext_write(text, adapt->messages);
     esp_buf_add(text, adapt->members.data, adapt->members.n);
     esp_buf_char(text, '}');
     if (text->failed || adapt->members.failed) {
         esp_exchange_fail(adapt->exchange, 400, NULL, "limit_exceeded", "the request is too large");
-        return false;
+        return NULL;
     }
-    return true;
+    json_t *chat = esp_jsontext_parse(text->data, text->n, &err);
+    if (chat == NULL) { /* deeper or larger than a request may be, by what was put around it */
+        esp_exchange_fail(adapt->exchange, 400, NULL, "limit_exceeded", "%s", err.message);
+    }
+    return chat;
 }
 
 void esp_adapt_run(struct esp_adapt *adapt, const struct esp_gen_api *api, void *state)
 {
     struct esp_buf text;
-    struct esp_err err = {0};
     esp_buf_init(&text, ESP_TAG_HTTP, BODY_BYTES_MAX);
-    json_t *chat = NULL;
-    if (esp_adapt_text(adapt, &text)) {
-        chat = esp_jsontext_parse(text.data, text.n, &err);
-        if (chat == NULL) { /* deeper or larger than a request may be, by what was put around it */
-            esp_exchange_fail(adapt->exchange, 400, NULL, "limit_exceeded", "%s", err.message);
-        }
-    }
+    json_t *chat = make_chat(adapt, &text);
     if (chat != NULL) {
         esp_chat_run(adapt->exchange, api, state, chat, text.data, text.n);
     } else {
@@ -148,6 +147,26 @@ void esp_adapt_run(struct esp_adapt *adapt, const struct esp_gen_api *api, void 
     }
     json_decref(chat);
     esp_buf_finish(&text);
+}
+
+bool esp_adapt_count(struct esp_adapt *adapt, uint32_t *ret_n_tokens)
+{
+    struct esp_exchange *exchange = adapt->exchange;
+    struct esp_buf text;
+    struct esp_prompt prompt;
+    esp_buf_init(&text, ESP_TAG_HTTP, BODY_BYTES_MAX);
+    esp_prompt_init(&prompt);
+    json_t *chat = make_chat(adapt, &text);
+    bool fine = chat != NULL && esp_chat_prompt(esp_exchange_chat(exchange), chat, &prompt, &adapt->err) == ESP_OK;
+    if (fine) {
+        *ret_n_tokens = esp_prompt_n_tokens(&prompt);
+    } else if (chat != NULL) {
+        esp_exchange_fail_err(exchange, &adapt->err, "messages");
+    }
+    json_decref(chat);
+    esp_prompt_finish(&prompt);
+    esp_buf_finish(&text);
+    return fine;
 }
 
 void esp_adapt_write_warnings(const struct esp_buf *first, const struct esp_buf *second, struct esp_buf *buf)

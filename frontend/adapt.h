@@ -40,8 +40,8 @@ void esp_adapt_copy(struct esp_adapt *adapt, const char *name, const char *from)
 /* Takes message. Neighbours of one role that have nothing but text are made one: templates want turns to alternate. */
 esp_status esp_adapt_message(struct esp_adapt *adapt, json_t *message);
 
-/* The chat request as text; false: the exchange has its answer. */
-bool esp_adapt_text(struct esp_adapt *adapt, struct esp_buf *text);
+/* How many tokens the prompt has; false: the exchange has its answer. */
+bool esp_adapt_count(struct esp_adapt *adapt, uint32_t *ret_n_tokens);
 /* Gives the exchange its answer or its generation. Takes state. */
 void esp_adapt_run(struct esp_adapt *adapt, const struct esp_gen_api *api, void *state);
 /* The exchange's answer from err. */

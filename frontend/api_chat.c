@@ -18,17 +18,11 @@ static void write_entry(const struct esp_generation *gen, struct esp_buf *buf, u
     esp_buf_char(buf, ']');
 }
 
-/* "logprobs":{"content":[…]} of the settled marks, or null. */
-static void write_logprobs(const struct esp_choice *choice, struct esp_buf *buf)
+void esp_logprobs_write(const struct esp_choice *choice, struct esp_buf *buf)
 {
     const struct esp_generation *gen = choice->gen;
-    if (!gen->params.sampling.logprobs) {
-        esp_buf_str(buf, ",\"logprobs\":null");
-        return;
-    }
     const struct esp_mark *marks = esp_choice_marks(choice);
     const struct esp_top *tops = esp_choice_tops(choice);
-    esp_buf_str(buf, ",\"logprobs\":{\"content\":[");
     for (size_t idx = 0; idx < choice->n_settled; idx++) {
         esp_buf_add(buf, ",", idx > 0);
         write_entry(gen, buf, marks[idx].token, marks[idx].logprob);
@@ -41,6 +35,17 @@ static void write_logprobs(const struct esp_choice *choice, struct esp_buf *buf)
         }
         esp_buf_str(buf, "]}");
     }
+}
+
+/* "logprobs":{"content":[…]} of the settled marks, or null. */
+static void write_logprobs(const struct esp_choice *choice, struct esp_buf *buf)
+{
+    if (!choice->gen->params.sampling.logprobs) {
+        esp_buf_str(buf, ",\"logprobs\":null");
+        return;
+    }
+    esp_buf_str(buf, ",\"logprobs\":{\"content\":[");
+    esp_logprobs_write(choice, buf);
     esp_buf_str(buf, "],\"refusal\":null}");
 }
 

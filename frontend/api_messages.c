@@ -38,11 +38,13 @@ static void write_usage(const struct esp_generation *gen, struct esp_buf *buf)
 {
     struct esp_usage usage;
     esp_generation_usage(gen, &usage);
+    uint64_t n_new = usage.n_prompt - usage.n_cached;
+    uint64_t n_written = usage.n_written < n_new ? usage.n_written : n_new; /* each prompt token counts once */
     esp_buf_printf(buf,
-                   "\"usage\":{\"input_tokens\":%llu,\"cache_creation_input_tokens\":0,"
+                   "\"usage\":{\"input_tokens\":%llu,\"cache_creation_input_tokens\":%llu,"
                    "\"cache_read_input_tokens\":%llu,\"output_tokens\":%llu}",
-                   (unsigned long long)(usage.n_prompt - usage.n_cached), (unsigned long long)usage.n_cached,
-                   (unsigned long long)usage.n_tokens);
+                   (unsigned long long)(n_new - n_written), (unsigned long long)n_written,
+                   (unsigned long long)usage.n_cached, (unsigned long long)usage.n_tokens);
 }
 
 static void open_message(const struct esp_generation *gen, struct esp_buf *buf)
@@ -205,27 +207,6 @@ static const struct esp_gen_api api_messages = {
 
 /* ---- Routes ------------------------------------------------------------------------------------- */
 
-static void count(struct esp_adapt *adapt)
-{
-    struct esp_exchange *exchange = adapt->exchange;
-    struct esp_buf text;
-    struct esp_prompt prompt;
-    json_t *chat = NULL;
-    esp_buf_init(&text, ESP_TAG_HTTP, ESP_HTTP_ANSWER_BYTES_MAX);
-    esp_prompt_init(&prompt);
-    if (esp_adapt_text(adapt, &text)) {
-        chat = esp_jsontext_parse(text.data, text.n, &adapt->err);
-        if (chat == NULL || esp_chat_prompt(esp_exchange_chat(exchange), chat, &prompt, &adapt->err) != ESP_OK) {
-            esp_exchange_fail_err(exchange, &adapt->err, "messages");
-        } else {
-            esp_buf_printf(&exchange->out, "{\"input_tokens\":%u}", esp_prompt_n_tokens(&prompt));
-        }
-    }
-    json_decref(chat);
-    esp_prompt_finish(&prompt);
-    esp_buf_finish(&text);
-}
-
 static void answer(struct esp_exchange *exchange, bool counting)
 {
     json_t *request = esp_exchange_json(exchange);
@@ -242,8 +223,9 @@ static void answer(struct esp_exchange *exchange, bool counting)
     if (fine && !counting) {
         esp_adapt_run(adapt, &api_messages, adapt); /* takes it */
     } else {
-        if (fine) {
-            count(adapt);
+        uint32_t n_tokens = 0;
+        if (fine && esp_adapt_count(adapt, &n_tokens)) {
+            esp_buf_printf(&exchange->out, "{\"input_tokens\":%u}", n_tokens);
         }
         drop(adapt);
     }

@@ -168,6 +168,7 @@ static void finish_choice(struct esp_choice *choice, const char *finish)
     if (!pass_on(choice)) {
         return;
     }
+    choice->cut = strcmp(finish, "length") == 0;
     esp_turn_end(&choice->turn);
     choice->finish = finish;
     if (gen->params.stream && gen->api->last != NULL) {

@@ -45,6 +45,7 @@ struct esp_choice {
     struct esp_buf marks, tops; /* of struct esp_mark, struct esp_top; without logprobs only until counted */
     size_t n_settled;           /* marks known to be counted */
     uint32_t n_tokens, n_chars;
+    bool cut;           /* it ends because of its length; set before the last parts end */
     const char *finish; /* stop, length, tool_calls; NULL while it runs */
 };
 
@@ -160,6 +161,8 @@ void esp_chunk_whole(struct esp_generation *gen, struct esp_buf *buf,
 void esp_mark_quote(const struct esp_generation *gen, struct esp_buf *buf, uint32_t token);
 const char *esp_mark_bytes(const struct esp_generation *gen, uint32_t token, size_t *ret_n_bytes);
 void esp_logprob_write(struct esp_buf *buf, float logprob);
+/* The settled marks as chat's logprobs entries, with commas between. */
+void esp_logprobs_write(const struct esp_choice *choice, struct esp_buf *buf);
 static inline const struct esp_mark *esp_choice_marks(const struct esp_choice *choice)
 {
     return (const struct esp_mark *)(const void *)choice->marks.data;

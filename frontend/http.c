@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "frontend/generate.h"
+#include "frontend/responses.h"
 
 #define WORK_CAP 8192u
 
@@ -457,6 +458,10 @@ esp_status esp_server_start(struct esp_server *server, const struct esp_options 
     pthread_mutex_init(&server->lock, NULL);
     pthread_mutex_init(&server->conns_lock, NULL);
     esp_status status = options->api_key_file == NULL ? ESP_OK : esp_keys_load(server, err);
+    server->store = esp_kept_create();
+    if (status == ESP_OK && server->store == NULL) {
+        status = esp_fail(err, ESP_ENOMEM, "out of memory");
+    }
     if (status == ESP_OK) {
         status = esp_queue_init(&server->work, sizeof(struct esp_exchange *), WORK_CAP);
     }
@@ -535,6 +540,7 @@ void esp_server_stop(struct esp_server *server, int stop_fd, int64_t drain_ns)
     esp_watch_stop(server);
     esp_queue_finish(&server->work);
     esp_listen_stop(server);
+    esp_kept_destroy(server->store);
     esp_keys_destroy(server->keys);
     pthread_mutex_destroy(&server->conns_lock);
     pthread_mutex_destroy(&server->lock);

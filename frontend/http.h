@@ -43,11 +43,13 @@ enum esp_server_state { ESP_SERVER_LOADING, ESP_SERVER_OK, ESP_SERVER_DRAINING }
 struct esp_exchange;
 struct esp_conn;
 struct esp_keys;
+struct esp_kept;
 
 struct esp_server {
     const struct esp_options *options;
     char model_name[128];
     int64_t created_s;
+    struct esp_kept *store; /* of the Responses API */
     struct MHD_Daemon *daemon;
     int port;
     bool tls, owns_path;  /* owns_path: the host is a Unix socket that is there */
@@ -210,6 +212,10 @@ void esp_api_completions(struct esp_exchange *exchange);
 void esp_api_embeddings(struct esp_exchange *exchange);
 void esp_api_messages(struct esp_exchange *exchange);
 void esp_api_count_tokens(struct esp_exchange *exchange);
+void esp_api_responses(struct esp_exchange *exchange);
+void esp_api_response_tokens(struct esp_exchange *exchange);
+void esp_api_response_get(struct esp_exchange *exchange);
+void esp_api_response_delete(struct esp_exchange *exchange);
 
 void esp_metrics_write(struct esp_buf *buf, const struct esp_metrics *metrics, const struct esp_engine_info *info);
 /* One line a finished exchange, on standard error. */

@@ -5,7 +5,8 @@
  *   tool_use                        a tool call; its input keeps its source text
  *   tool_result                     a message of role tool, in the place of the block
  *
- * cache_control may be anywhere: prefixes are cached without being told. Tools that run on the vendor's servers and
+ * cache_control of a block goes on to the part or message it ends; prefixes are cached without being told, too. Tools
+ * that run on the vendor's servers and
  * signed or encrypted blocks mean nothing here: they are skipped and named in the warnings. Images are refused.
  * Thread: a work thread.
  */
@@ -26,7 +27,8 @@ struct turn {
     size_t idx;
     struct esp_buf text, thinking;
     bool has_thinking;
-    json_t *calls; /* NULL until there is one; owned */
+    json_t *calls, *parts; /* NULL until there is one; owned. parts: texts that end with a mark, before text */
+    const json_t *mark;    /* of the message's end; borrowed */
 };
 
 static const char *string_of(const json_t *object, const char *name)
@@ -37,6 +39,13 @@ static const char *string_of(const json_t *object, const char *name)
 static bool is(const char *text, const char *other)
 {
     return text != NULL && strcmp(text, other) == 0;
+}
+
+/* Where the caller wants the prompt to be cached up to. */
+static const json_t *mark_of(const json_t *block)
+{
+    const json_t *mark = json_object_get(block, "cache_control");
+    return json_is_null(mark) ? NULL : mark;
 }
 
 /* ---- Text --------------------------------------------------------------------------------------- */
@@ -67,13 +76,6 @@ static esp_status add_texts(struct esp_adapt *adapt, const json_t *value, const 
         if (!json_is_string(piece)) {
             return esp_adapt_refuse(adapt, "only blocks of text are supported", "%s[%zu]", where, idx);
         }
-        if (strncmp(json_string_value(piece), BILLING_PREFIX, strlen(BILLING_PREFIX)) == 0 &&
-            strcmp(where, "system") == 0) {
-            /* It changes with every request, and would keep everything behind it from being cached. */
-            esp_adapt_warn(adapt, "ignored_block", "a block about billing is no part of the prompt", "%s[%zu]", where,
-                           idx);
-            continue;
-        }
         esp_buf_add(text, json_string_value(piece), json_string_length(piece));
     }
     return ESP_OK;
@@ -84,31 +86,39 @@ static json_t *text_message(const char *role, const struct esp_buf *text)
     return json_pack("{s:s,s:s%}", "role", role, "content", text->n == 0 ? "" : text->data, text->n);
 }
 
-static esp_status add_system(struct esp_adapt *adapt)
-{
-    const json_t *system = json_object_get(adapt->request, "system");
-    if (system == NULL || json_is_null(system)) {
-        return ESP_OK;
-    }
-    struct esp_buf text;
-    esp_buf_init(&text, ESP_TAG_HTTP, TEXT_BYTES_MAX);
-    esp_status status = add_texts(adapt, system, "system", &text);
-    if (status == ESP_OK && text.n > 0) {
-        status = esp_adapt_message(adapt, text_message("system", &text));
-    }
-    esp_buf_finish(&text);
-    return status;
-}
-
 /* ---- Blocks ------------------------------------------------------------------------------------- */
+
+/* The text so far becomes a part, with its cache_control when there is one. */
+static void cut_part(struct turn *turn, const json_t *mark)
+{
+    json_t *part = json_pack("{s:s,s:s%}", "type", "text", "text", turn->text.n == 0 ? "" : turn->text.data,
+                             turn->text.n);
+    if (mark != NULL) {
+        json_object_set(part, "cache_control", (json_t *)(uintptr_t)mark);
+    }
+    turn->parts = turn->parts == NULL ? json_array() : turn->parts;
+    json_array_append_new(turn->parts, part);
+    esp_buf_clear(&turn->text);
+}
 
 /* What was gathered becomes a message. */
 static esp_status flush(struct turn *turn)
 {
-    if (turn->text.n == 0 && turn->calls == NULL && !turn->has_thinking) {
+    if (turn->text.n == 0 && turn->calls == NULL && turn->parts == NULL && !turn->has_thinking) {
         return ESP_OK;
     }
     json_t *message = text_message(turn->role, &turn->text);
+    if (turn->parts != NULL) {
+        if (turn->text.n > 0) {
+            cut_part(turn, NULL);
+        }
+        json_object_set_new(message, "content", turn->parts);
+        turn->parts = NULL;
+    }
+    if (turn->mark != NULL) {
+        json_object_set(message, "cache_control", (json_t *)(uintptr_t)turn->mark);
+        turn->mark = NULL;
+    }
     if (turn->has_thinking) {
         json_object_set_new(message, "reasoning_content",
                             json_stringn(turn->thinking.n == 0 ? "" : turn->thinking.data, turn->thinking.n));
@@ -159,6 +169,9 @@ static esp_status add_tool_result(struct turn *turn, const json_t *block, size_t
     if (status == ESP_OK) {
         json_t *message = text_message("tool", &text);
         json_object_set_new(message, "tool_call_id", json_string(id));
+        if (mark_of(block) != NULL) {
+            json_object_set(message, "cache_control", (json_t *)(uintptr_t)mark_of(block));
+        }
         if (json_is_true(json_object_get(block, "is_error"))) {
             json_object_set_new(message, "is_error", json_true());
         }
@@ -189,8 +202,12 @@ static esp_status add_block(struct turn *turn, const json_t *block, size_t at, c
     const json_t *text = text_of(block);
     if (json_is_string(text)) {
         esp_buf_add(&turn->text, json_string_value(text), json_string_length(text));
+        if (mark_of(block) != NULL) {
+            cut_part(turn, mark_of(block));
+        }
         return ESP_OK;
     }
+    turn->mark = is(type, "tool_result") ? turn->mark : mark_of(block);
     if (is(type, "tool_use")) {
         return add_tool_use(turn, block, at, source, n_source);
     }
@@ -209,6 +226,38 @@ static esp_status add_block(struct turn *turn, const json_t *block, size_t at, c
     }
     return esp_adapt_refuse(turn->adapt, "blocks of text, thinking, tool_use and tool_result are supported",
                             "messages[%zu].content[%zu].type", turn->idx, at);
+}
+
+static esp_status add_system(struct esp_adapt *adapt)
+{
+    const json_t *system = json_object_get(adapt->request, "system");
+    struct turn turn = {.adapt = adapt, .role = "system"};
+    if (system == NULL || json_is_null(system)) {
+        return ESP_OK;
+    }
+    esp_buf_init(&turn.text, ESP_TAG_HTTP, TEXT_BYTES_MAX);
+    esp_buf_init(&turn.thinking, ESP_TAG_HTTP, TEXT_BYTES_MAX);
+    esp_status status = json_is_array(system) ? ESP_OK : add_texts(adapt, system, "system", &turn.text);
+    for (size_t idx = 0; status == ESP_OK && idx < json_array_size(system); idx++) {
+        const json_t *block = json_array_get(system, idx), *piece = text_of(block);
+        if (!json_is_string(piece)) {
+            status = esp_adapt_refuse(adapt, "only blocks of text are supported", "system[%zu]", idx);
+        } else if (strncmp(json_string_value(piece), BILLING_PREFIX, strlen(BILLING_PREFIX)) == 0) {
+            /* It changes with every request, and would keep everything behind it from being cached. */
+            esp_adapt_warn(adapt, "ignored_block", "a block about billing is no part of the prompt", "system[%zu]",
+                           idx);
+        } else {
+            esp_buf_add(&turn.text, json_string_value(piece), json_string_length(piece));
+            if (mark_of(block) != NULL) {
+                cut_part(&turn, mark_of(block));
+            }
+        }
+    }
+    status = status == ESP_OK ? flush(&turn) : status;
+    esp_buf_finish(&turn.text);
+    esp_buf_finish(&turn.thinking);
+    json_decref(turn.parts);
+    return status;
 }
 
 /* source: of the message. */
@@ -248,6 +297,7 @@ static esp_status add_message(struct esp_adapt *adapt, const json_t *message, si
     esp_buf_finish(&turn.text);
     esp_buf_finish(&turn.thinking);
     json_decref(turn.calls);
+    json_decref(turn.parts);
     return status;
 }
 
@@ -430,7 +480,8 @@ static esp_status add_counts(struct esp_adapt *adapt, bool counting)
         return esp_adapt_refuse(adapt, "a number is needed", "max_tokens");
     }
     static const char *const same[] = {"model",  "max_tokens", "stream", "temperature", "top_p",
-                                       "top_k",  "cache_salt", "seed",   "min_p"};
+                                       "top_k",  "cache_salt", "seed",   "min_p",
+                                       "prompt_cache_key", "prompt_cache_options", "session_id"};
     for (size_t idx = 0; idx < sizeof same / sizeof same[0]; idx++) {
         esp_adapt_copy(adapt, same[idx], same[idx]);
     }

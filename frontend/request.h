@@ -14,7 +14,13 @@
 #include "runtime/base/buf.h"
 #include "runtime/espalier.h"
 
-enum { ESP_API_CHAT = 1, ESP_API_COMPLETIONS = 2, ESP_API_EMBEDDINGS = 4, ESP_API_MESSAGES = 8 };
+enum {
+    ESP_API_CHAT = 1,
+    ESP_API_COMPLETIONS = 2,
+    ESP_API_EMBEDDINGS = 4,
+    ESP_API_MESSAGES = 8,
+    ESP_API_RESPONSES = 16
+};
 #define ESP_BIAS_MAX 1024u
 #define ESP_SALT_BYTES_MAX 1024u
 
