@@ -221,12 +221,17 @@ void esp_generation_usage(const struct esp_generation *gen, struct esp_usage *re
     *ret_usage = usage;
 }
 
+static const char *error_code(int status)
+{
+    return status == 503 ? "cancelled" : status == 504 ? "timeout" : "internal_error";
+}
+
 void esp_generation_answer(struct esp_generation *gen)
 {
     struct esp_exchange *exchange = gen->exchange;
     if (!gen->params.stream) {
         if (gen->failed) {
-            esp_exchange_fail(exchange, gen->error_status, NULL, NULL, "%s", gen->error);
+            esp_exchange_fail(exchange, gen->error_status, NULL, error_code(gen->error_status), "%s", gen->error);
         } else {
             gen->api->whole(gen, &exchange->out);
         }
@@ -252,7 +257,7 @@ void esp_generation_error(struct esp_generation *gen, int status, const char *me
     snprintf(gen->error, sizeof gen->error, "%s", message[0] == '\0' ? "the engine failed" : message);
     if (gen->params.stream) {
         struct esp_buf buf;
-        const char *code = status == 503 ? "cancelled" : "internal_error";
+        const char *code = error_code(status);
         esp_buf_init(&buf, ESP_TAG_HTTP, 8192);
         if (gen->api->error != NULL) {
             gen->api->error(gen, status, code, &buf);

@@ -52,6 +52,7 @@ void esp_exchange_unref(struct esp_exchange *exchange)
     esp_generation_destroy(exchange->gen);
     esp_buf_finish(&exchange->out);
     esp_buf_finish(&exchange->body);
+    esp_free(exchange->tenant);
     pthread_mutex_destroy(&exchange->lock);
     esp_free(exchange);
 }

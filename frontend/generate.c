@@ -222,6 +222,10 @@ static esp_status submit(struct esp_run *run, struct esp_err *err)
                                   .session_bytes = params->cache.session_bytes,
                                   .comes_back = params->cache.done == ESP_DONE_FALSE,
                                   .ignore_end = params->ignore_end,
+                                  .tenant = params->tenant,
+                                  .tenant_bytes = params->tenant_bytes,
+                                  .priority = params->priority,
+                                  .timeout_ns = params->timeout_ns,
                                   .user = run};
     struct esp_pin whole = {run->n_ids, params->cache.ttl_ns};
     if (run->marks == NULL && params->cache.pins_all) { /* completions: there is nothing to mark */
@@ -232,6 +236,10 @@ static esp_status submit(struct esp_run *run, struct esp_err *err)
         request.n_head = run->marks->n_head;
         request.pins = run->marks->pins;
         request.n_pins = run->marks->n_pins;
+    }
+    if (gen->exchange->tenant != NULL) {
+        request.tenant = gen->exchange->tenant;
+        request.tenant_bytes = strlen(gen->exchange->tenant);
     }
     request.sampling.seed += (uint64_t)run->prompt_idx * params->n;
     esp_exchange_ref(gen->exchange);
@@ -271,6 +279,9 @@ static void refuse_submit(struct esp_generation *gen, const struct esp_err *err)
         esp_exchange_fail(gen->exchange, 400, gen->api->prompt_param, "context_length_exceeded", "%s", err->message);
     } else {
         esp_exchange_fail_err(gen->exchange, err, gen->api->prompt_param);
+    }
+    if (err->code == ESP_EBUSY) {
+        gen->exchange->retry_after_ms = (uint32_t)(esp_retry_after_ns(esp_exchange_engine(gen->exchange)) / 1000000);
     }
 }
 
@@ -360,6 +371,7 @@ static void branch_done(struct esp_run *run, struct esp_choice *choice, const st
     switch (event->finish) {
     case ESP_FINISH_STOP: esp_choice_done(choice, "stop"); break;
     case ESP_FINISH_LENGTH: esp_choice_done(choice, "length"); break;
+    case ESP_FINISH_TIMEOUT: esp_generation_error(gen, 504, event->error); break;
     case ESP_FINISH_CANCELLED: esp_generation_error(gen, 503, "the request was cancelled"); break;
     default: esp_generation_error(gen, 500, event->error); break;
     }

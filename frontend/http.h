@@ -149,6 +149,7 @@ struct esp_exchange {
     struct esp_buf body;
     uint64_t reserved_bytes, read_bytes;
     const char *key; /* during routing */
+    char *tenant;    /* owned: the API key that was accepted; NULL where none is asked for */
     bool anthropic;  /* headers and errors are in the shape of the Messages API */
     bool started, handed, refused, malformed, turned_away; /* handed: a work thread has or had it */
     int64_t begin_ns;

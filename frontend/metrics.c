@@ -40,7 +40,7 @@ void esp_metrics_write(struct esp_buf *buf, const struct esp_metrics *m, const s
 {
     static const char *const sources[] = {"computed", "cached", "recomputed"};
     static const char *const states[] = {"running", "waiting"};
-    static const char *const finishes[] = {"stop", "length", "cancelled", "error"};
+    static const char *const finishes[] = {"stop", "length", "cancelled", "error", "timeout"};
     static const char *const kinds[] = {"free", "private", "pending", "cached", "host", "disk"};
     const uint64_t prompt[] = {m->prompt_tokens_computed, m->prompt_tokens_cached, m->prompt_tokens_recomputed};
     const uint64_t requests[] = {m->requests_running, m->requests_waiting};
@@ -52,7 +52,7 @@ void esp_metrics_write(struct esp_buf *buf, const struct esp_metrics *m, const s
     head(buf, "requests", "gauge", "Requests in the engine now.");
     labelled(buf, "requests", "state", states, requests, 2);
     head(buf, "requests_total", "counter", "Requests that ended, by how.");
-    labelled(buf, "requests_total", "finish", finishes, m->requests_finished, 4);
+    labelled(buf, "requests_total", "finish", finishes, m->requests_finished, ESP_FINISHES);
     head(buf, "kv_pages", "gauge", "Pages of the KV cache by state.");
     labelled(buf, "kv_pages", "state", kinds, pages, 6);
     plain(buf, "kv_pages_total", "gauge", "Pages of the KV cache on the device.", m->kv_pages_total);

@@ -285,6 +285,9 @@ esp_status esp_request_parse(const struct esp_request_source *source, struct esp
         status = esp_cache_fields_parse(source->json, arena, &params->cache, err);
     }
     if (status == ESP_OK) {
+        status = esp_request_order(source, arena, params, err);
+    }
+    if (status == ESP_OK) {
         status = esp_request_fields(source, &params->warnings, err);
     }
     if (status == ESP_OK) {

@@ -41,6 +41,10 @@ struct esp_params {
     const char *cache_salt; /* NULL = the shared namespace */
     size_t cache_salt_bytes;
     struct esp_cache_fields cache;
+    const char *tenant; /* by the request's own fields; NULL = nameless. A server with API keys goes by the key */
+    size_t tenant_bytes;
+    int priority;
+    int64_t timeout_ns; /* 0 = none */
     struct esp_constraint constraint;
     struct esp_buf warnings; /* items of a JSON array, without the brackets */
 };
@@ -58,6 +62,9 @@ struct esp_request_source {
 /* err->place names the field. params->warnings must be finished by the caller, also after a failure. */
 esp_status esp_request_parse(const struct esp_request_source *source, struct esp_arena *arena,
                              struct esp_params *ret_params, struct esp_err *err);
+/* request_order.c: when the request is served, and how long it may take. */
+esp_status esp_request_order(const struct esp_request_source *source, struct esp_arena *arena,
+                             struct esp_params *params, struct esp_err *err);
 /* request_fields.c: fields that are not built, and unknown ones. */
 esp_status esp_request_fields(const struct esp_request_source *source, struct esp_buf *warnings, struct esp_err *err);
 /* constraint.c: the one constraint of a request. */

@@ -68,6 +68,9 @@ void esp_route_find(struct esp_exchange *exchange)
         esp_exchange_fail(exchange, 401, NULL, "invalid_api_key", "the API key is missing or not accepted");
         return;
     }
+    if (exchange->server->options->api_key_file != NULL && exchange->key != NULL) {
+        exchange->tenant = esp_strndup(ESP_TAG_HTTP, exchange->key, strlen(exchange->key));
+    }
     if (found == NULL && other != NULL) {
         exchange->allow = strcmp(other->path, "/v1/cache") == 0 ? "GET, DELETE" : other->method;
         esp_exchange_fail(exchange, 405, NULL, "method_not_allowed", "%s takes %s, not %s", exchange->path,

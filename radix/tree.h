@@ -176,6 +176,11 @@ esp_status esp_tree_alloc(struct esp_tree *tree, uint32_t n, struct esp_page_id 
 void esp_tree_free_private(struct esp_tree *tree, const struct esp_page_id *pages, uint32_t n);
 /* Pages that alloc could provide now: free plus evictable, pinned ones excluded. */
 uint32_t esp_tree_available(const struct esp_tree *tree);
+/* Of these, the ones that are free or of a lower class. */
+uint32_t esp_tree_available_below(const struct esp_tree *tree, enum esp_evict_class class);
+/* Pages on the path of `node` that are available now and would not be under a lease on it; the node's own class, of
+ * pages that several conversations have in common NORMAL at most. */
+uint32_t esp_tree_unreferenced(const struct esp_tree *tree, struct esp_node_id node, enum esp_evict_class *ret_class);
 
 /* Enters a private page as the child of `parent` (ESP_NODE_NONE = the namespace root) holding the 16
  * tokens, with one reference for the caller — who already holds a lease on parent, and afterwards

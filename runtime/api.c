@@ -12,12 +12,28 @@ struct esp_sampling esp_sampling_default(void)
     return (struct esp_sampling){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
 }
 
+/* Under slots_lock: may another request of the tenant wait? When the queue is full, one who has less than an eighth of
+ * it still finds a place in the reserve, so that nobody's flood shuts the door for others. */
+static bool has_place(const struct esp_engine *engine, const struct esp_job *job)
+{
+    uint32_t n_waiting = atomic_load(&engine->n_unadmitted), n_own = 0;
+    if (n_waiting < engine->n_queue_max) {
+        return true;
+    }
+    for (uint32_t i = 0; i < engine->n_slots; i++) {
+        const struct esp_job *other = engine->slots[i].job;
+        n_own += other != NULL && other->tenant == job->tenant && atomic_load(&other->waiting);
+    }
+    return n_own < engine->n_queue_max / 8 && n_waiting < engine->n_queue_max + ESP_ENGINE_RESERVE(engine->n_queue_max);
+}
+
 /* Puts the job in a free slot and gives it its id. */
 static esp_status take_slot(struct esp_engine *engine, struct esp_job *job, struct esp_err *err)
 {
     esp_status status = ESP_EBUSY;
     pthread_mutex_lock(&engine->slots_lock);
-    for (uint32_t i = 0; i < engine->n_slots && atomic_load(&engine->n_unadmitted) < engine->n_queue_max; i++) {
+    bool may = has_place(engine, job);
+    for (uint32_t i = 0; i < engine->n_slots && may; i++) {
         uint32_t at = (engine->slot_next + i) % engine->n_slots;
         struct esp_slot *slot = &engine->slots[at];
         if (slot->job == NULL) {
@@ -27,6 +43,7 @@ static esp_status take_slot(struct esp_engine *engine, struct esp_job *job, stru
             slot->stopped = 0;
             slot->job = job;
             job->id = (uint64_t)slot->generation << 32 | at;
+            job->waiting = true;
             atomic_fetch_add(&engine->n_unadmitted, 1);
             status = ESP_OK;
             break;
@@ -37,6 +54,14 @@ static esp_status take_slot(struct esp_engine *engine, struct esp_job *job, stru
         esp_fail(err, status, "the queue of %u waiting requests is full", engine->n_queue_max);
     }
     return status;
+}
+
+int64_t esp_retry_after_ns(esp_engine *engine)
+{
+    const int64_t least_ns = 100000000, most_ns = 60000000000ll;
+    /* An eighth of the queue has moved on by then: others were refused too and will come back. */
+    int64_t ns = atomic_load(&engine->admit_interval_ns) * (1 + engine->n_queue_max / 8);
+    return ns < least_ns ? least_ns : ns > most_ns ? most_ns : ns;
 }
 
 static void free_slot(struct esp_engine *engine, struct esp_job *job)
@@ -82,6 +107,9 @@ esp_status esp_submit(esp_engine *engine, const struct esp_request *request, esp
         return status;
     }
     job->submit_ns = esp_clock_now(&engine->clock);
+    if (job->timeout_ns > 0 && job->timeout_ns < INT64_MAX - job->submit_ns) {
+        job->deadline_ns = job->submit_ns + job->timeout_ns;
+    }
     status = take_slot(engine, job, err);
     if (status != ESP_OK) {
         esp_job_destroy(job);

@@ -57,16 +57,17 @@ static esp_status create_device_parts(struct esp_engine *engine, const struct es
 
 uint64_t esp_engine_bytes(uint64_t n_slots, uint32_t n_batch_max)
 {
-    size_t per_seq = sizeof(struct esp_sample_row) + 2 * sizeof(struct esp_seq *) + sizeof(struct esp_plan_item) +
+    size_t per_seq = sizeof(struct esp_sample_row) + 3 * sizeof(struct esp_seq *) + sizeof(struct esp_plan_item) +
                      2 * sizeof(struct esp_page_id) + sizeof(struct esp_node_id);
-    return sizeof(struct esp_engine) + n_slots * sizeof(struct esp_slot) + (uint64_t)n_batch_max * per_seq;
+    return sizeof(struct esp_engine) + esp_fair_bytes() + n_slots * sizeof(struct esp_slot) +
+           (uint64_t)n_batch_max * per_seq;
 }
 
 static esp_status create_host_parts(struct esp_engine *engine, const struct esp_engine_parts *parts,
                                     struct esp_err *err)
 {
     engine->n_queue_max = parts->n_queue_max;
-    engine->n_slots = parts->n_queue_max + 2 * parts->n_batch_max;
+    engine->n_slots = parts->n_queue_max + ESP_ENGINE_RESERVE(parts->n_queue_max) + 2 * parts->n_batch_max;
     engine->slots = esp_calloc(ESP_TAG_ENGINE, engine->n_slots, sizeof *engine->slots);
     engine->rows = esp_calloc(ESP_TAG_ENGINE, parts->n_batch_max, sizeof *engine->rows);
     engine->row_seqs = esp_calloc(ESP_TAG_ENGINE, parts->n_batch_max, sizeof(struct esp_seq *));
@@ -237,6 +238,7 @@ void esp_engine_end_seq(struct esp_engine *engine, struct esp_seq *seq, enum esp
         engine->stats.now.requests_finished[job->finish]++;
         engine->n_jobs--;
         if (!job->admitted) {
+            job->waiting = false;
             atomic_fetch_sub(&engine->n_unadmitted, 1);
         }
     }
@@ -391,20 +393,57 @@ static void compute(struct esp_engine *engine)
     }
 }
 
+static bool end_expired(struct esp_engine *engine, int64_t now_ns)
+{
+    bool any = false;
+    engine->sched.now_ns = now_ns;
+    for (struct esp_seq *seq = esp_sched_expired(&engine->sched); seq != NULL;
+         seq = esp_sched_expired(&engine->sched)) {
+        esp_engine_end_seq(engine, seq, ESP_FINISH_TIMEOUT, "the time that the request had is over");
+        any = true;
+    }
+    return any;
+}
+
+int64_t esp_engine_patience_ns(const struct esp_engine *engine)
+{
+    int64_t deadline_ns = engine->sched.deadline_ns;
+    if (deadline_ns == INT64_MAX) {
+        return -1;
+    }
+    int64_t now_ns = esp_clock_now(&engine->clock);
+    return deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+}
+
+/* Places in the queue came free; their pace says when a refused client should come again. */
+static void count_admitted(struct esp_engine *engine, uint32_t n)
+{
+    enum { SMOOTH = 8 };
+    if (n == 0) {
+        return;
+    }
+    atomic_fetch_sub(&engine->n_unadmitted, n);
+    int64_t now_ns = engine->sched.now_ns;
+    int64_t each_ns = engine->admitted_ns == 0 ? 0 : (now_ns - engine->admitted_ns) / n;
+    int64_t old_ns = atomic_load(&engine->admit_interval_ns);
+    atomic_store(&engine->admit_interval_ns, old_ns + (each_ns - old_ns) / SMOOTH);
+    engine->admitted_ns = now_ns;
+}
+
 bool esp_engine_step(esp_engine *engine)
 {
     int64_t from_ns = esp_clock_now(&engine->clock);
     bool any = receive(engine);
     any = receive_cancels(engine) || any;
     struct esp_sched *sched = &engine->sched;
-    sched->now_ns = from_ns;
     esp_tree_set_now(engine->tree, from_ns);
     esp_engine_correct_turns(engine);
+    any = end_expired(engine, from_ns) || any;
     uint64_t n_admitted = sched->counts.jobs_admitted;
     esp_sched_admit(sched);
     esp_events_mark_blocked(&engine->events, sched->running, sched->n_running);
     esp_sched_plan(sched);
-    atomic_fetch_sub(&engine->n_unadmitted, (uint32_t)(sched->counts.jobs_admitted - n_admitted));
+    count_admitted(engine, (uint32_t)(sched->counts.jobs_admitted - n_admitted));
     if (sched->plan.n_items > 0) {
         esp_engine_publish_stats(engine);
         compute(engine);

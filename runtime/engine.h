@@ -20,6 +20,7 @@
 #define ESP_ENGINE_BATCH_MAX 1024
 #define ESP_ENGINE_CHUNK_MAX 65536
 #define ESP_ENGINE_QUEUE_MAX 65536
+#define ESP_ENGINE_RESERVE(n_queue_max) ((n_queue_max) / 4) /* places for tenants with few requests */
 
 struct esp_engine_parts {
     struct esp_model *model;   /* taken: destroyed with the engine, its device closed; on failure the caller's */

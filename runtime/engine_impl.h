@@ -71,6 +71,7 @@ struct esp_engine {
     uint32_t n_told_turns;
     _Atomic uint32_t n_cancels; /* slots with a flag or bit that is not yet seen */
     _Atomic uint32_t n_unadmitted; /* jobs that wait for their first admission */
+    _Atomic int64_t admit_interval_ns; /* between two of these admissions, smoothed */
     _Atomic bool closing;
     bool threaded;
     pthread_t thread;
@@ -86,6 +87,7 @@ struct esp_engine {
     uint32_t n_told;             /* rows whose tokens go to the poller after this step */
     struct esp_seq *done;        /* finished in this step, by next_done */
     uint64_t arrival_next;
+    int64_t admitted_ns; /* when the last job was, 0 = none yet */
     uint32_t n_jobs; /* received and not finished */
     struct esp_ended ended[ESP_ENGINE_TURNS];
     uint32_t n_ended;
@@ -97,6 +99,7 @@ void esp_engine_publish_stats(struct esp_engine *engine);
 /* turns.c: what becomes of the pages of answers */
 void esp_engine_end_turn(struct esp_engine *engine, const struct esp_seq *seq);
 void esp_engine_correct_turns(struct esp_engine *engine);
+int64_t esp_engine_patience_ns(const struct esp_engine *engine); /* until the next deadline; negative = no limit */
 /* sampling.c: masks, draws and what a drawn token means. */
 esp_status esp_engine_sample(struct esp_engine *engine, const float *logits);
 /* control.c */

@@ -154,6 +154,10 @@ struct esp_request {
     const struct esp_pin *pins; /* [n_pins] by n_tokens, ascending */
     uint32_t n_pins; /* at most ESP_PINS_MAX */
     bool ignore_end;        /* go on past end tokens (benchmarks) */
+    const void *tenant;     /* whose share of the engine this takes; NULL = of those without a name */
+    size_t tenant_bytes;
+    int priority;           /* −100 to 100, higher is earlier: orders the requests of one tenant */
+    int64_t timeout_ns;     /* ends with ESP_FINISH_TIMEOUT this long after esp_submit; 0 = never */
     void *user;             /* comes back in every event */
 };
 
@@ -162,6 +166,8 @@ typedef uint64_t esp_request_id;
  * fit the context or the page pool (both numbers in the message), ESP_EBUSY when the queue is full. */
 esp_status esp_submit(esp_engine *engine, const struct esp_request *request, esp_request_id *ret_id,
                       struct esp_err *err);
+/* After ESP_EBUSY: in how many nanoseconds a place should be free, from the pace at which requests are admitted. */
+int64_t esp_retry_after_ns(esp_engine *engine);
 /* Frees the request's pages at once; its last event is DONE with ESP_FINISH_CANCELLED. Unknown or finished
  * ids are fine. */
 void esp_cancel(esp_engine *engine, esp_request_id id);
@@ -176,7 +182,8 @@ void esp_stop(esp_engine *engine, esp_request_id id, uint32_t branch);
 void esp_turn_over(esp_engine *engine, esp_request_id id, bool comes_back);
 
 enum esp_event_kind { ESP_EVENT_TOKEN, ESP_EVENT_DONE };
-enum esp_finish { ESP_FINISH_STOP, ESP_FINISH_LENGTH, ESP_FINISH_CANCELLED, ESP_FINISH_ERROR };
+enum esp_finish { ESP_FINISH_STOP, ESP_FINISH_LENGTH, ESP_FINISH_CANCELLED, ESP_FINISH_ERROR, ESP_FINISH_TIMEOUT };
+#define ESP_FINISHES 5
 struct esp_event {
     enum esp_event_kind kind;
     esp_request_id id;
@@ -233,7 +240,7 @@ enum esp_page_kind { ESP_PAGES_FREE, ESP_PAGES_PRIVATE, ESP_PAGES_PENDING, ESP_P
 struct esp_metrics {
     uint64_t prompt_tokens_computed, prompt_tokens_cached, prompt_tokens_recomputed, generation_tokens;
     uint64_t requests_running, requests_waiting;
-    uint64_t requests_finished[4]; /* by enum esp_finish */
+    uint64_t requests_finished[ESP_FINISHES]; /* by enum esp_finish */
     uint64_t kv_pages[ESP_PAGE_KINDS], kv_pages_total, kv_pages_leased, kv_evicted_pages, preemptions;
     uint64_t kv_pages_pinned, pins, pins_granted, pins_refused; /* the first two as of now */
     struct esp_histogram ttft, inter_token, mask, compile, step;

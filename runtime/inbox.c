@@ -4,11 +4,13 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "runtime/base/cond.h"
+
 esp_status esp_inbox_init(struct esp_inbox *inbox)
 {
     memset(inbox, 0, sizeof *inbox);
     pthread_mutex_init(&inbox->lock, NULL);
-    pthread_cond_init(&inbox->bell, NULL);
+    esp_cond_init(&inbox->bell);
     pthread_cond_init(&inbox->answer, NULL);
     inbox->ready = true;
     return ESP_OK;
@@ -59,11 +61,11 @@ struct esp_msg *esp_inbox_take(struct esp_inbox *inbox)
     return first;
 }
 
-void esp_inbox_wait(struct esp_inbox *inbox)
+void esp_inbox_wait(struct esp_inbox *inbox, int64_t timeout_ns)
 {
+    int64_t until_ns = esp_cond_until(timeout_ns);
     pthread_mutex_lock(&inbox->lock);
-    while (!inbox->rung) {
-        pthread_cond_wait(&inbox->bell, &inbox->lock);
+    while (!inbox->rung && esp_cond_wait(&inbox->bell, &inbox->lock, until_ns)) {
     }
     pthread_mutex_unlock(&inbox->lock);
 }

@@ -34,8 +34,9 @@ void esp_inbox_push(struct esp_inbox *inbox, struct esp_msg *msg);
 void esp_inbox_ring(struct esp_inbox *inbox);
 /* Everything that came, oldest first, and NULL for nothing; silences the bell. */
 struct esp_msg *esp_inbox_take(struct esp_inbox *inbox);
-/* Sleeps until a message comes or the bell rings; a bell since the last take returns at once. */
-void esp_inbox_wait(struct esp_inbox *inbox);
+/* Sleeps until a message comes, the bell rings or the time is over (negative = never); a bell since the last take
+ * returns at once. */
+void esp_inbox_wait(struct esp_inbox *inbox, int64_t timeout_ns);
 /* A question has been answered; its asker may go on and msg must not be touched again. */
 void esp_inbox_answer(struct esp_inbox *inbox, struct esp_msg *msg);
 void esp_inbox_wait_answer(struct esp_inbox *inbox, struct esp_msg *msg);

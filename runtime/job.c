@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/fair.h"
+
 #define JOB_BYTES_MAX ((size_t)1 << 32)
 
 static esp_status invalid(struct esp_err *err, const char *place, const char *what)
@@ -88,6 +90,12 @@ static esp_status check(const struct esp_request *r, const struct esp_job_limits
     esp_status kept = check_kept(r, err);
     if (kept != ESP_OK) {
         return kept;
+    }
+    if (r->priority < -ESP_JOB_PRIORITY_MAX || r->priority > ESP_JOB_PRIORITY_MAX) {
+        return invalid(err, "priority", "is outside -100 to 100");
+    }
+    if (r->timeout_ns < 0) {
+        return invalid(err, "timeout_ns", "is negative");
     }
     if (r->n_tokens >= limits->n_ctx) {
         esp_fail(err, ESP_ELIMIT, "the prompt has %u tokens and the context is %u tokens, which must hold at least one "
@@ -219,6 +227,10 @@ esp_status esp_job_create(const struct esp_request *request, const struct esp_jo
     job->n_cap = request->n_tokens + (request->n_max < room ? request->n_max : room);
     job->n_branches = request->n;
     job->ignore_end = request->ignore_end;
+    job->priority = request->priority;
+    job->tenant = request->tenant == NULL ? 0 : esp_fair_key(request->tenant, request->tenant_bytes);
+    job->timeout_ns = request->timeout_ns;
+    job->deadline_ns = INT64_MAX;
     if (!copy_options(job, request) || !make_branches(job, request)) {
         esp_job_destroy(job);
         return esp_fail(err, ESP_ENOMEM, "no memory for a request of %u tokens", request->n_tokens);

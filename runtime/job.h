@@ -15,6 +15,7 @@
 #define ESP_JOB_BRANCHES_MAX 64
 #define ESP_JOB_BIAS_MAX 1024
 #define ESP_JOB_SALT_BYTES_MAX 1024 /* of salt, key and session each */
+#define ESP_JOB_PRIORITY_MAX 100 /* and −100 */
 #define ESP_OUTBOX_TOKENS_MAX 64 /* token events of a sequence that may wait for the poller */
 
 /* What a request is checked against. */
@@ -47,6 +48,10 @@ struct esp_job {
     struct esp_job_pin *pins; /* [n_pins] */
     uint32_t n_pins, n_written, n_refused; /* tokens, as DONE tells */
     bool ignore_end;
+    bool idle;          /* computes its prompt when there is nothing else to do, and ends without an event */
+    int priority;
+    uint64_t tenant;    /* key of the name (fair.h); 0 = nameless */
+    int64_t timeout_ns; /* 0 = none */
 
     struct esp_ns_id ns;
     bool no_share; /* no namespace was free: computed alone, nothing kept */
@@ -54,9 +59,11 @@ struct esp_job {
     uint32_t n_cached;
     bool received; /* by the engine thread */
     bool admitted; /* some branch has been, once */
+    _Atomic bool waiting; /* has a place in the queue: not admitted yet. Others count these under the slots' lock */
     uint32_t n_done, n_polled;
     enum esp_finish finish; /* the worst of its branches */
     int64_t submit_ns, admit_ns, first_token_ns;
+    int64_t deadline_ns; /* INT64_MAX = none */
 
     struct esp_arena arena;
     struct esp_seq *seqs; /* [n_branches] */

@@ -55,6 +55,21 @@ bool esp_lease_adopt(const struct esp_lease_ctx *ctx, struct esp_seq *seq)
     return match.n_pages > seq->n_node;
 }
 
+void esp_lease_peek(const struct esp_lease_ctx *ctx, struct esp_seq *seq, struct esp_lease_view *ret_view)
+{
+    *ret_view = (struct esp_lease_view){.class = ESP_CLASS_NORMAL};
+    if (!shares(ctx, seq)) {
+        return;
+    }
+    struct esp_match match;
+    esp_tree_match(ctx->tree, seq->job->ns, seq->tokens, seq->n_tokens - 1, &match);
+    if (match.n_cached > 0) {
+        struct esp_node_id node = ancestor(ctx->tree, match.last, match.n_pages - match.n_cached);
+        ret_view->n_tokens = match.n_cached * ESP_TREE_PAGE_TOKENS;
+        ret_view->n_unreferenced = esp_tree_unreferenced(ctx->tree, node, &ret_view->class);
+    }
+}
+
 uint32_t esp_lease_tail(const struct esp_lease_ctx *ctx, const struct esp_seq *seq, struct esp_node_id *ret_src)
 {
     if (ctx->off || seq->job->no_share || seq->n_pages == seq->n_node) {

@@ -28,6 +28,13 @@ struct esp_lease_ctx {
 /* Leases the longest written prefix when it is longer than what the sequence has. Returns whether pages
  * behind it are being written by another sequence right now. */
 bool esp_lease_adopt(const struct esp_lease_ctx *ctx, struct esp_seq *seq);
+/* What adopt would find, without taking it: tokens in written pages, how many of these pages are evictable now, and
+ * the class of the last one. */
+struct esp_lease_view {
+    uint32_t n_tokens, n_unreferenced;
+    enum esp_evict_class class;
+};
+void esp_lease_peek(const struct esp_lease_ctx *ctx, struct esp_seq *seq, struct esp_lease_view *ret_view);
 /* After reserve: leases a written page whose first tokens continue the timeline, to be copied over the sequence's
  * page at n_node and then released. Returns the number of tokens that it adds, and 0 when there is none. */
 uint32_t esp_lease_tail(const struct esp_lease_ctx *ctx, const struct esp_seq *seq, struct esp_node_id *ret_src);

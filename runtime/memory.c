@@ -162,7 +162,7 @@ static esp_status choose_sizes(const struct esp_config *config, const struct esp
 
 static uint64_t host_bytes(const struct esp_memory_plan *plan)
 {
-    uint64_t n_slots = plan->n_queue_max + 2u * plan->n_batch_max;
+    uint64_t n_slots = plan->n_queue_max + ESP_ENGINE_RESERVE(plan->n_queue_max) + 2u * plan->n_batch_max;
     return esp_tree_bytes(plan->n_pages) + esp_batch_bytes(plan->dev.n_rows_max, plan->n_batch_max) +
            esp_engine_bytes(n_slots, plan->n_batch_max);
 }

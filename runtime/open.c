@@ -91,7 +91,7 @@ static void *run(void *arg)
     while (!atomic_load(&engine->closing)) {
         /* The step took the bell away; `closing` is looked at again because its bell may have been that one. */
         if (!esp_engine_step(engine) && !atomic_load(&engine->closing)) {
-            esp_inbox_wait(&engine->inbox);
+            esp_inbox_wait(&engine->inbox, esp_engine_patience_ns(engine));
         }
     }
     return NULL;

@@ -1,26 +1,32 @@
 /* What the next step computes: a decision over queues, free pages and the tree, with no device in sight.
  *
- *   queue (by arrival) ──admit──► running (by arrival, at most n_batch_max) ──plan──► items, copies
+ *   tenants' queues ──admit──► running (by admission, at most n_batch_max) ──plan──► items, copies
  *        ▲                              │
- *        └──────── preempt ◄────────────┘ always the latest arrival, and only while pages are short
+ *        └──────── preempt ◄────────────┘ for one who outranks it, or while pages are short
  *
- * One step has one row for each decoding sequence and at most prefill_chunk rows of prompts, given out in
- * order of arrival. Only the head of the queue may be admitted, so nobody overtakes.
+ * Who is admitted next is fair.h's: least served tenants, longest cached prefix, age, priority. One whom another
+ * tenant has left behind takes the place of the cheapest one of that tenant. A prompt that continues nothing waits
+ * (ESP_SCHED_SESSION_WAIT_NS at most) while the pages it needs are those that tool calls will come back to.
  *
- * Progress. Take the running sequence A that arrived first (the queue holds only later ones, because
- * admission is in order and preempted sequences go back to their place). A is planned first; nobody
- * is preempted for the sake of a later arrival, so A never is; when pages are short all others can be
- * preempted, and A alone fits the pool (checked at submit). A cannot be held by a twin either: what it
- * waits for was planned earlier in this step, and A is first. So A runs at least one row in every step
- * in which its events can be queued, and ends; then the next one is first. The work of a preempted sequence
- * is bounded too: it is admitted again only when all pages for its known tokens are there beside those
- * that the running ones still need.
+ * One step has one row for each decoding sequence and at most prefill_chunk rows of prompts, given out in order of
+ * admission. While the prompt of an owed tenant is computed, those who have had a quantum more stand still; and as
+ * long as such a tenant is about, steps are short for the others, so that its requests begin soon.
+ *
+ * Progress. Each step takes the running sequences in an order; whoever comes first may preempt all later
+ * ones but those that outrank it, and these may preempt it in their turn, so the last one left has the whole
+ * pool, which is enough for one (checked at submit): in every step some sequence that can take events has a row.
+ * Charging rows moves the ranks on, and what pressure made the engine run again is not charged, so the loser of
+ * a preemption catches up. Work stays bounded: a sequence is admitted again only when all pages for its
+ * known tokens are there beside those that the running ones still need.
  * Thread: the engine's.
  */
 #ifndef ESP_RUNTIME_SCHED_H
 #define ESP_RUNTIME_SCHED_H
 
-#include "runtime/lease.h"
+#include "runtime/fair.h"
+
+#define ESP_SCHED_SESSION_WAIT_NS 5000000000ll
+#define ESP_SCHED_IDLE_ROWS 64u /* of a step that idle work may have */
 
 struct esp_plan_item { /* rows [from, from + n) of one sequence */
     struct esp_seq *seq;
@@ -49,9 +55,13 @@ struct esp_sched_counts { /* rows and events since create */
 struct esp_sched {
     struct esp_lease_ctx lease;
     struct esp_sched_config config;
-    struct esp_seq *head, *tail; /* the queue */
-    struct esp_seq **running;    /* [n_batch_max] */
+    struct esp_fair fair;     /* the queues */
+    struct esp_seq **running; /* [n_batch_max] in order of admission */
+    struct esp_seq **order;   /* [n_batch_max] of the step being planned */
     uint32_t n_running;
+    uint64_t turn;         /* admission of the one that the last step had no room for; 0 = it had for all */
+    uint64_t n_steps, n_admitted;
+    int64_t deadline_ns;   /* no sequence has an earlier one */
     struct esp_plan plan;
     struct esp_sched_counts counts;
     int64_t now_ns; /* of this step */
@@ -72,8 +82,10 @@ void esp_sched_admit(struct esp_sched *sched);
 void esp_sched_plan(struct esp_sched *sched);
 /* The copies of the plan are made, or will never be: their sources may be evicted again. */
 void esp_sched_end_copies(struct esp_sched *sched);
-/* Gives pages back by preempting the latest arrival. False: nothing runs. */
+/* Gives pages back by preempting the sequence that was admitted last. False: nothing runs. */
 bool esp_sched_preempt(struct esp_sched *sched);
+/* A sequence whose time is over at sched->now_ns, or NULL. */
+struct esp_seq *esp_sched_expired(struct esp_sched *sched);
 uint32_t esp_sched_running_jobs(const struct esp_sched *sched);
 
 #endif

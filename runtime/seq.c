@@ -1,6 +1,6 @@
 /* The table of moves between the states of a sequence. A move that is not in the table is a bug of the
  * engine, so it is asserted and not reported. Thread: the engine's. */
-#include "runtime/seq.h"
+#include "runtime/job.h"
 
 #include <assert.h>
 
@@ -18,6 +18,11 @@ const char *esp_seq_state_name(enum esp_seq_state state)
 {
     static const char *const names[ESP_SEQ_STATES] = {"queued", "hold", "prefill", "decode", "done"};
     return names[state];
+}
+
+uint32_t esp_seq_goal(const struct esp_seq *seq)
+{
+    return seq->job->idle ? seq->n_tokens / ESP_TREE_PAGE_TOKENS * ESP_TREE_PAGE_TOKENS : seq->n_tokens;
 }
 
 bool esp_seq_may_move(enum esp_seq_state from, enum esp_seq_state to)

@@ -58,7 +58,17 @@ struct esp_seq {
     struct esp_node_id node; /* deepest leased node; ESP_NODE_NONE when n_node == 0 */
 
     struct esp_matcher *matcher; /* NULL without a grammar; survives preemption */
-    struct esp_seq *prev, *next; /* queue of waiting sequences, by arrival */
+    struct esp_seq *prev, *next; /* its tenant's queue of waiting sequences, by arrival */
+
+    /* fair.h's: its turn */
+    bool known;             /* counted as live in its tenant */
+    bool returning;         /* the pages that it waits for were left for it by a tool call */
+    uint32_t tenant;        /* slot */
+    uint32_t n_peeked;      /* tokens that the tree had for it when it was last looked up … */
+    int64_t peeked_ns;      /* … then; INT64_MIN = not since it came */
+    int64_t served_before;  /* its tenant's counter when it came */
+    uint64_t planned_step;  /* the last step that it has rows in */
+    uint64_t admission;     /* order in which the running ones were admitted */
     struct esp_seq *next_done;   /* finished in this step */
 
     int64_t first_token_ns, last_token_ns;
@@ -75,6 +85,9 @@ static inline uint32_t esp_pages_for(uint32_t n_tokens)
 {
     return n_tokens / ESP_TREE_PAGE_TOKENS + (n_tokens % ESP_TREE_PAGE_TOKENS != 0);
 }
+
+/* Tokens that get rows before the sequence decodes: all it knows, of idle work only whole pages. */
+uint32_t esp_seq_goal(const struct esp_seq *seq);
 
 bool esp_seq_may_move(enum esp_seq_state from, enum esp_seq_state to);
 /* Asserts that the move is allowed. */

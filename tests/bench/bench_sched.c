@@ -5,11 +5,10 @@
  * with the mean and the worst time of a step. Thread: one.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/rng.h"
-#include "runtime/sched.h"
+#include "tests/sim/desk.h"
 
 #define N_PAGES 120000u
 #define N_OLD 6250u /* pages of one old prompt: 100,000 tokens */
@@ -17,55 +16,25 @@
 #define CHUNK 512u
 #define TOKENS_MAX 100016u
 
-struct desk {
-    struct esp_tree *tree;
-    struct esp_sched sched;
-    struct esp_clock clock;
-    uint64_t arrival;
-    uint32_t tokens[TOKENS_MAX];
-};
+static struct esp_clock wall;
 
 static struct esp_job *add(struct desk *desk, uint64_t text, uint32_t n_shared, uint32_t n, uint32_t n_max)
 {
+    static uint32_t tokens[TOKENS_MAX];
     for (uint32_t i = 0; i < n; i++) {
-        desk->tokens[i] = (uint32_t)(esp_rng_at(i < n_shared ? 1 : text, i) % 50000);
+        tokens[i] = (uint32_t)(esp_rng_at(i < n_shared ? 1 : text, i) % DESK_VOCAB);
     }
-    struct esp_request request = {.tokens = desk->tokens, .n_tokens = n, .n_max = n_max, .n = 1,
-                                  .sampling = esp_sampling_default()};
-    struct esp_job_limits limits = {1u << 20, N_PAGES * ESP_TREE_PAGE_TOKENS, 50000};
-    struct esp_job *job = NULL;
-    if (esp_job_create(&request, &limits, &job, NULL) == ESP_OK) {
-        job->seqs[0].arrival = desk->arrival++;
-        esp_sched_add(&desk->sched, &job->seqs[0]);
-    }
-    return job;
+    struct desk_work work = {.tenant = text % 2 == 0 ? "a" : "b", .n_max = n_max};
+    return desk_add(desk, tokens, n, &work);
 }
 
 static int64_t step(struct desk *desk)
 {
-    struct esp_sched *sched = &desk->sched;
-    int64_t from_ns = esp_clock_now(&desk->clock);
-    esp_tree_set_now(desk->tree, from_ns);
-    esp_sched_admit(sched);
-    esp_sched_plan(sched);
-    esp_sched_end_copies(sched);
-    const struct esp_plan *plan = &sched->plan;
-    for (uint32_t i = 0; i < plan->n_items; i++) {
-        plan->items[i].seq->n_computed = plan->items[i].from + plan->items[i].n;
-        esp_lease_publish(&sched->lease, plan->items[i].seq, plan->items[i].n_announced);
-    }
-    for (uint32_t i = 0; i < plan->n_items; i++) {
-        struct esp_seq *seq = plan->items[i].seq;
-        esp_lease_enter(&sched->lease, seq);
-        if (plan->items[i].wants_logits) {
-            if (seq->state == ESP_SEQ_PREFILL) {
-                esp_seq_move(seq, ESP_SEQ_DECODE);
-            }
-            seq->tokens[seq->n_tokens] = (uint32_t)(seq->arrival + seq->n_tokens) % 50000;
-            seq->n_tokens++;
-        }
-    }
-    return esp_clock_now(&desk->clock) - from_ns;
+    int64_t from_ns = esp_clock_now(&wall);
+    desk->now_ns = from_ns;
+    desk_plan(desk);
+    desk_compute(desk);
+    return esp_clock_now(&wall) - from_ns;
 }
 
 static void report(struct desk *desk, const char *name, uint32_t n_steps)
@@ -87,8 +56,7 @@ static void report(struct desk *desk, const char *name, uint32_t n_steps)
 static void end_all(struct desk *desk, struct esp_job **jobs, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        esp_sched_remove(&desk->sched, &jobs[i]->seqs[0], ESP_CLASS_TAIL);
-        esp_job_destroy(jobs[i]);
+        desk_end(desk, jobs[i], ESP_CLASS_TAIL);
     }
 }
 
@@ -129,19 +97,12 @@ static void run(struct desk *desk)
 
 int main(void)
 {
-    static struct desk desk = {.arrival = 0};
-    struct esp_tree_config config = {.n_pages = N_PAGES, .seed = 1, .hash_bits = 128};
-    desk.clock = esp_clock_monotonic();
-    if (esp_tree_create(&config, &desk.tree, NULL) != ESP_OK) {
-        return 1;
-    }
-    struct esp_lease_ctx lease = {desk.tree, "m", 1, false};
-    struct esp_sched_config sched = {BATCH, CHUNK};
-    if (esp_sched_init(&desk.sched, &lease, &sched) != ESP_OK) {
+    static struct desk desk;
+    wall = esp_clock_monotonic();
+    if (!desk_init(&desk, N_PAGES, BATCH, CHUNK)) {
         return 1;
     }
     run(&desk);
-    esp_sched_finish(&desk.sched);
-    esp_tree_destroy(desk.tree);
+    desk_finish(&desk);
     return 0;
 }

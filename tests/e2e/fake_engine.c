@@ -333,6 +333,11 @@ esp_status esp_submit(esp_engine *engine, const struct esp_request *request, esp
     return ESP_OK;
 }
 
+int64_t esp_retry_after_ns(esp_engine *engine)
+{
+    return 500000000;
+}
+
 void esp_cancel(esp_engine *engine, esp_request_id id)
 {
     pthread_mutex_lock(&engine->lock);

@@ -1,48 +1,16 @@
 /* Corners of the engine where two rules meet: full outboxes and preemption, copies and eviction, branches that end
  * one by one, answers that leave the cache before prompts do. Answers are compared by the rig.
  */
-#include "tests/esptest.h"
-#include "tests/sim/rig.h"
+#include "tests/sim/rigkit.h"
 
-static const struct rig_config big = {.n_pages = 64, .n_ctx = 1024, .n_batch_max = 16, .prefill_chunk = 256,
-                                      .n_queue_max = 64, .end_token = ESP_TOKEN_NONE};
+static const struct rig_config small = {.n_pages = 64, .n_ctx = 1024, .n_batch_max = 16, .prefill_chunk = 256,
+                                        .n_queue_max = 64, .end_token = ESP_TOKEN_NONE};
 
-static struct rig_request request_of(uint64_t text, uint32_t n_prompt, uint32_t n_max)
+static struct rig_request own_request(uint64_t text, uint32_t n_prompt, uint32_t n_max)
 {
-    struct rig_request request = {.n_prompt = n_prompt, .n_max = n_max, .n = 1, .end_token = RIG_END_TOKEN};
-    for (uint32_t i = 0; i < n_prompt; i++) {
-        request.prompt[i] = (uint32_t)(esp_rng_at(text, i) % ESP_HASH_VOCAB);
-    }
+    struct rig_request request = request_of(0, n_prompt, text, n_max);
+    request.seed = 0;
     return request;
-}
-
-static struct rig_request *must_submit(struct rig *rig, const struct rig_request *request)
-{
-    esp_status status;
-    struct esp_err err = {0};
-    struct rig_request *kept = rig_submit(rig, request, &status, &err);
-    CHECK(kept != NULL, "submit: %s", err.message);
-    return kept;
-}
-
-static struct esp_metrics metrics_of(struct rig *rig)
-{
-    struct esp_metrics metrics;
-    esp_get_metrics(rig->engine, &metrics);
-    return metrics;
-}
-
-static void drain_and_finish(struct rig *rig)
-{
-    rig_drain(rig);
-    rig_check_idle(rig);
-    CHECK(rig->failure[0] == '\0', "%s", rig->failure);
-    rig_finish(rig);
-}
-
-static bool visit_nothing(void *ctx, uint32_t pos, const float *logits)
-{
-    return true;
 }
 
 /* A sequence is preempted (by the question for logits, which wants the whole pool) when its outbox has just become
@@ -53,8 +21,8 @@ static void test_full_and_preempted(void)
     for (uint32_t n_steps = 64; n_steps <= 67; n_steps++) {
         for (int polled = 0; polled < 2; polled++) {
             struct rig rig;
-            REQUIRE(rig_init(&rig, &big));
-            struct rig_request request = request_of(1, 20, 200);
+            REQUIRE(rig_init(&rig, &small));
+            struct rig_request request = own_request(1, 20, 200);
             must_submit(&rig, &request);
             for (uint32_t i = 0; i < n_steps; i++) {
                 rig_step(&rig, 0);
@@ -78,12 +46,12 @@ static void test_full_and_preempted(void)
 static void test_tails_go_first(void)
 {
     struct rig rig;
-    REQUIRE(rig_init(&rig, &big));
-    struct rig_request hot = request_of(1, 165, 4);
+    REQUIRE(rig_init(&rig, &small));
+    struct rig_request hot = own_request(1, 165, 4);
     must_submit(&rig, &hot);
     CHECK(rig_drain(&rig), "%s", rig.failure);
     for (uint64_t i = 0; i < 20; i++) { /* one page of prompt, ten of answer */
-        struct rig_request once = request_of(100 + i, 17, 160);
+        struct rig_request once = own_request(100 + i, 17, 160);
         must_submit(&rig, &once);
         CHECK(rig_drain(&rig), "%s", rig.failure);
     }
@@ -103,7 +71,7 @@ static void test_tails_go_first(void)
         CHECK(rig_drain(&rig), "%s", rig.failure);
         CHECK(kept->branch[0].last.n_cached >= 160, "round %d: cached %u", round, kept->branch[0].last.n_cached);
         for (uint64_t i = 0; i < 10; i++) {
-            struct rig_request other = request_of(200 + i, 17, 160);
+            struct rig_request other = own_request(200 + i, 17, 160);
             must_submit(&rig, &other);
             CHECK(rig_drain(&rig), "%s", rig.failure);
         }
@@ -115,12 +83,12 @@ static void test_tails_go_first(void)
 static void test_stop_branch(void)
 {
     struct rig rig;
-    struct rig_config config = big;
+    struct rig_config config = small;
     config.n_batch_max = 3;
     config.prefill_chunk = 16;
     for (uint32_t n_steps = 0; n_steps < 90; n_steps += n_steps < 12 ? 1 : 13) {
         REQUIRE(rig_init(&rig, &config));
-        struct rig_request request = request_of(1, 40, 70);
+        struct rig_request request = own_request(1, 40, 70);
         request.n = 4;
         struct rig_request *kept = must_submit(&rig, &request);
         for (uint32_t i = 0; i < n_steps; i++) {
@@ -147,8 +115,8 @@ static void test_stop_branch(void)
 static void test_stop_and_cancel(void)
 {
     struct rig rig;
-    REQUIRE(rig_init(&rig, &big));
-    struct rig_request request = request_of(1, 40, 70);
+    REQUIRE(rig_init(&rig, &small));
+    struct rig_request request = own_request(1, 40, 70);
     request.n = 2;
     for (uint32_t round = 0; round < 2 * (64 + 32); round++) { /* every slot twice */
         struct rig_request *kept = must_submit(&rig, &request);
@@ -177,11 +145,11 @@ static void test_foreign_grammar(void)
         tokens[i] = (struct esp_trie_token){"a", 1, i == RIG_END_TOKEN ? ESP_ROLE_END : ESP_ROLE_TEXT};
     }
     struct rig rig;
-    REQUIRE(rig_init(&rig, &big));
+    REQUIRE(rig_init(&rig, &small));
     for (uint32_t n_missing = 0; n_missing < 2; n_missing++) {
         struct esp_trie *trie;
         REQUIRE(esp_trie_create(tokens, ESP_HASH_VOCAB - n_missing, &trie, NULL) == ESP_OK);
-        struct rig_request request = request_of(1, 20, 5);
+        struct rig_request request = own_request(1, 20, 5);
         request.grammar = rig_grammar(trie, ESP_GRAMMAR_REGEX, "a+");
         REQUIRE(request.grammar != NULL);
         esp_status status;

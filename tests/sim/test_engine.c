@@ -1,51 +1,13 @@
 /* The engine on the hash device, one behaviour a test. Answers are compared by the rig. */
 #include "runtime/base/alloc.h"
-#include "tests/esptest.h"
-#include "tests/sim/rig.h"
-
-static const struct rig_config big = {.n_pages = 1024, .n_ctx = 4096, .n_batch_max = 64, .prefill_chunk = 512,
-                                      .n_queue_max = 1024, .end_token = ESP_TOKEN_NONE};
-
-static struct rig_request request_of(uint32_t n_shared, uint32_t n_own, uint64_t own_seed, uint32_t n_max)
-{
-    struct rig_request request = {.n_prompt = n_shared + n_own, .n_max = n_max, .n = 1, .seed = own_seed,
-                                   .end_token = RIG_END_TOKEN};
-    for (uint32_t i = 0; i < request.n_prompt; i++) {
-        request.prompt[i] = (uint32_t)(esp_rng_at(i < n_shared ? 1 : own_seed + 2, i) % ESP_HASH_VOCAB);
-    }
-    return request;
-}
-
-static struct rig_request *must_submit(struct rig *rig, const struct rig_request *request)
-{
-    esp_status status;
-    struct esp_err err = {0};
-    struct rig_request *kept = rig_submit(rig, request, &status, &err);
-    CHECK(kept != NULL, "submit: %s", err.message);
-    return kept;
-}
-
-static struct esp_metrics metrics_of(struct rig *rig)
-{
-    struct esp_metrics metrics;
-    esp_get_metrics(rig->engine, &metrics);
-    return metrics;
-}
-
-static void drain_and_finish(struct rig *rig)
-{
-    rig_drain(rig);
-    rig_check_idle(rig);
-    CHECK(rig->failure[0] == '\0', "%s", rig->failure);
-    rig_finish(rig);
-}
+#include "tests/sim/rigkit.h"
 
 /* 64 requests at once with one new prefix: it is computed once. */
 static void test_burst(void)
 {
     enum { SHARED = 2000, OWN = 7, N = 64 }; /* 125 whole pages */
     struct rig rig;
-    REQUIRE(rig_init(&rig, &big));
+    REQUIRE(rig_init(&rig, &rig_big));
     for (uint64_t i = 0; i < N; i++) {
         struct rig_request request = request_of(SHARED, OWN, i, 3);
         must_submit(&rig, &request);
@@ -62,7 +24,7 @@ static void test_burst(void)
 static void test_writer_cancelled(void)
 {
     struct rig rig;
-    struct rig_config config = big;
+    struct rig_config config = rig_big;
     config.prefill_chunk = 64;
     REQUIRE(rig_init(&rig, &config));
     struct rig_request request = request_of(400, 5, 0, 3);
@@ -93,7 +55,7 @@ static uint32_t cached_of(struct rig *rig, const char *salt)
 static void test_salts(void)
 {
     struct rig rig;
-    REQUIRE(rig_init(&rig, &big));
+    REQUIRE(rig_init(&rig, &rig_big));
     CHECK(cached_of(&rig, NULL) == 0);
     CHECK(cached_of(&rig, "") == 0, "an empty salt is a salt");
     CHECK(cached_of(&rig, "a") == 0);
@@ -108,7 +70,7 @@ static void test_salts(void)
 static void test_borders(void)
 {
     struct rig rig;
-    REQUIRE(rig_init(&rig, &big));
+    REQUIRE(rig_init(&rig, &rig_big));
     for (uint32_t n = 1; n <= 66; n++) {
         esp_cache_flush(rig.engine);
         struct rig_request request = request_of(n, 0, 0, 20);
@@ -128,7 +90,7 @@ static void test_borders(void)
 static void test_cache_off(void)
 {
     struct rig rig;
-    struct rig_config config = big;
+    struct rig_config config = rig_big;
     config.cache_off = true;
     REQUIRE(rig_init(&rig, &config));
     CHECK(cached_of(&rig, NULL) == 0 && cached_of(&rig, NULL) == 0);
@@ -141,7 +103,7 @@ static void test_cache_off(void)
 static void test_pressure(void)
 {
     struct rig rig;
-    struct rig_config config = big;
+    struct rig_config config = rig_big;
     config.n_pages = 20;
     config.n_ctx = 300;
     config.prefill_chunk = 32;
@@ -166,7 +128,7 @@ static void test_no_page_to_go_on(void)
 {
     for (uint32_t n_pages = 7; n_pages <= 12; n_pages++) {
         struct rig rig;
-        struct rig_config config = big;
+        struct rig_config config = rig_big;
         config.n_pages = n_pages;
         config.n_ctx = n_pages * ESP_PAGE_TOKENS;
         REQUIRE(rig_init(&rig, &config));
@@ -185,7 +147,7 @@ static void test_no_page_to_go_on(void)
 static void test_refusals(void)
 {
     struct rig rig;
-    struct rig_config config = big;
+    struct rig_config config = rig_big;
     config.n_pages = 8;
     config.n_ctx = 200;
     config.n_queue_max = 2;
@@ -220,7 +182,7 @@ static void check_invalid(struct rig *rig, const struct esp_request *request, co
 static void test_invalid(void)
 {
     struct rig rig;
-    REQUIRE(rig_init(&rig, &big));
+    REQUIRE(rig_init(&rig, &rig_big));
     const uint32_t tokens[] = {1, 2, ESP_HASH_VOCAB};
     float bias[] = {1, (float)(1e300 * 1e300)};
     const struct esp_request good = {.tokens = tokens, .n_tokens = 2, .n_max = 1, .n = 1,
@@ -257,7 +219,7 @@ static void test_invalid(void)
 static void test_slow_poller(void)
 {
     struct rig rig;
-    REQUIRE(rig_init(&rig, &big));
+    REQUIRE(rig_init(&rig, &rig_big));
     for (uint64_t i = 0; i < 3; i++) {
         struct rig_request request = request_of(20, 5, i, 200);
         must_submit(&rig, &request);
@@ -278,7 +240,7 @@ static void test_slow_poller(void)
 static void test_cancel(void)
 {
     struct rig rig;
-    struct rig_config config = big;
+    struct rig_config config = rig_big;
     config.n_batch_max = 2;
     config.prefill_chunk = 16;
     REQUIRE(rig_init(&rig, &config));
@@ -320,7 +282,7 @@ static void test_grammar(void)
     struct esp_grammar *longer = rig_grammar(trie, ESP_GRAMMAR_REGEX, "[abc]{80,90}");
     REQUIRE(grammar != NULL && longer != NULL);
     struct rig rig;
-    struct rig_config config = big;
+    struct rig_config config = rig_big;
     config.n_pages = 16;
     REQUIRE(rig_init(&rig, &config));
     struct rig_request request = request_of(20, 5, 0, 50);
@@ -353,7 +315,7 @@ static void run_one_with(const struct esp_trie_token *tokens, uint32_t n_tokens,
     struct esp_trie *trie;
     struct rig rig;
     REQUIRE(esp_trie_create(tokens, n_tokens, &trie, NULL) == ESP_OK);
-    REQUIRE(rig_init(&rig, &big));
+    REQUIRE(rig_init(&rig, &rig_big));
     struct rig_request request = request_of(20, 0, 0, 50);
     request.grammar = rig_grammar(trie, ESP_GRAMMAR_REGEX, regex);
     request.end_token = tokens[2].role == ESP_ROLE_END ? 2 : ESP_TOKEN_NONE;
@@ -393,7 +355,7 @@ static void test_no_alloc_grammar(void)
     REQUIRE(rig_trie(&trie) == ESP_OK);
     struct esp_grammar *grammar = rig_grammar(trie, ESP_GRAMMAR_REGEX, "[abc]*");
     struct rig rig;
-    REQUIRE(grammar != NULL && rig_init(&rig, &big));
+    REQUIRE(grammar != NULL && rig_init(&rig, &rig_big));
     for (int round = 0; round < 2; round++) {
         struct rig_request request = request_of(40, 11, 1, 100);
         request.grammar = grammar;
@@ -418,7 +380,7 @@ static void test_no_alloc_grammar(void)
 static void test_no_alloc(void)
 {
     struct rig rig;
-    REQUIRE(rig_init(&rig, &big));
+    REQUIRE(rig_init(&rig, &rig_big));
     for (uint64_t i = 0; i < 8; i++) {
         struct rig_request request = request_of(40, 11, i, 100);
         must_submit(&rig, &request);
@@ -435,11 +397,6 @@ static void test_no_alloc(void)
     drain_and_finish(&rig);
 }
 
-static bool visit_nothing(void *ctx, uint32_t pos, const float *logits)
-{
-    return true;
-}
-
 /* Every allocation of an engine's life fails once; what fails is reported and leaks nothing. */
 static void test_alloc_failures(void)
 {
@@ -450,7 +407,7 @@ static void test_alloc_failures(void)
         n++;
         struct rig rig;
         esp_alloc_fail_at(n);
-        struct rig_config config = big;
+        struct rig_config config = rig_big;
         config.n_pages = 16;
         if (rig_init(&rig, &config)) {
             for (uint64_t i = 0; i < 3; i++) {
@@ -482,7 +439,7 @@ static void test_device_failures(void)
     uint64_t n_live = esp_alloc_live();
     for (uint64_t n = 1; n < 300; n++) {
         struct rig rig;
-        struct rig_config config = big;
+        struct rig_config config = rig_big;
         config.n_pages = 64;
         config.n_batch_max = 3;
         REQUIRE(rig_init(&rig, &config));
