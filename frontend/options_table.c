@@ -25,7 +25,7 @@ const struct esp_option esp_option_rows[] = {
     {"kv-bytes", 0, ESP_OPTION_SIZE, ENGINE, AT(kv_bytes), "auto", 65536, 0x1p46, .value = "SIZE",
      .help = "memory for the KV cache; auto = four full contexts, at most a quarter of the free memory"},
     {"kv-type", 0, ESP_OPTION_NAME, ENGINE, AT(kv_type), "f16", .names = "f16", .later = "q8_0", .value = "NAME",
-     .help = "number format of the KV cache: f16"},
+     .help = "number format of the KV cache; f16: 16 bits a value"},
     {"threads", 0, ESP_OPTION_U32, ENGINE, AT(threads), "auto", 1, 1024, .value = "N",
      .help = "compute threads; auto = the CPUs of this process"},
     {"max-batch", 0, ESP_OPTION_U32, ENGINE, AT(max_batch), "auto", 1, 1024, .value = "N",

@@ -43,21 +43,30 @@
  *   glu             out = act(gate) · up. SILU: x / (1 + exp(−x)). GELU_TANH: 0.5·x·(1 + tanh(u)),
  *                   u = 0.7978845608·(x + 0.044715·x³), through esp_expf as math.h defines them.
  *   rope            (a, b) → (a·c − b·s, a·s + b·c), each product rounded, then one sub or add.
- *   attn            per query head, for spans of 512 positions [512·j, …) in order, each span:
- *                   score_t = scale · (Σ_d fma over d in order of q_d · k_t,d); positions that are not
- *                   visible take part as −inf; m_j = max score; p_t = expf(score_t − m_j), 0 if not
- *                   visible; l_j = sum16 of p over the span's positions; o_j,d = Σ_t fma over visible
- *                   t in order of p_t · v_t,d, from +0. A span without a visible position is skipped.
+ *   attn            Keys, queries and values are integers with one scale a row (a head of a position):
+ *                   key, query  n = sqrtf(sum16 of x·x); x^ = rint(x · (32767 / n)), cut to ±32767, NaN to
+ *                               32767; d = n / 32767. n < 2^-60: all 0. So |q^·k^| < 2^31 at any size.
+ *                   value       a = max |x| (NaN not counted); x^ = rint(x · (2047 / a)), cut to ±2047, NaN to
+ *                               2047; d = a / 2047. a < 2^-100: all 0.
+ *                   Per query head, for spans of 512 positions [512·j, …) in order, over the visible ones:
+ *                   u_t = (float)(q^·k^_t) · d_k,t; m = max u_t (NaN not counted);
+ *                   f = d_q · scale (scale > 0); p_t = expf((u_t − m) · f), 0 if not visible;
+ *                   m_j = m · f; l_j = sum16 of p over the span's positions;
+ *                   w_t = p_t · d_v,t; W = max(0, w_t) (NaN not counted);
+ *                   r_t = rint(min(w_t · (8191 / W), 8191)), NaN to 8191; all 0 when W < 2^-100;
+ *                   o_j,d = (W / 8191) · Σ over the span's four blocks of 128 positions, in order from +0, of
+ *                   (float)(Σ_t r_t · v^_t,d), whose integer sum is exact. A span without a visible position
+ *                   is skipped.
  *                   Merge in order: first span: m = m_j, l = l_j, o = o_j; then M = max(m, m_j),
  *                   a = expf(m − M), b = expf(m_j − M), l = l·a + l_j·b, o = o·a + o_j·b (products
  *                   rounded, then one add), m = M. At the end out = o / l.
- *   K and V are stored as f16 (round to nearest even) and read back exactly.
  *
  * KV pages: 16 tokens of every layer.
- *   page p at kv + p · page_bytes; in it layer l at l · layer_bytes; in it
- *     K  [n_head_kv][head_dim][16]  f16   — 16 positions side by side: one vector per dimension
- *     V  [n_head_kv][16][head_dim]  f16
- *   layer_bytes = n_head_kv · head_dim · 16 · 2 · 2, page_bytes = n_layer · layer_bytes.
+ *   page p at kv + p · page_bytes; in it layer l at l · layer_bytes; in it head h at h · head_bytes:
+ *     K^  [head_dim / 2][16][2] i16  — two dimensions of 16 positions side by side
+ *     V^  [8][head_dim][2]      i16  — two positions of all dimensions side by side
+ *     d_k [16] f32, d_v [16] f32
+ *   head_bytes = head_dim · 16 · 2 · 2 + 128, layer_bytes = n_head_kv · head_bytes, page_bytes = n_layer · layer_bytes.
  */
 #ifndef ESP_KERNELS_OPS_H
 #define ESP_KERNELS_OPS_H
@@ -89,7 +98,7 @@ struct esp_kv_geom {
 };
 static inline size_t esp_kv_layer_bytes(const struct esp_kv_geom *g)
 {
-    return (size_t)g->n_head_kv * g->head_dim * ESP_PAGE_TOKENS * 2 * 2;
+    return (size_t)g->n_head_kv * ESP_PAGE_TOKENS * (g->head_dim * 2 * 2 + 2 * sizeof(float));
 }
 static inline size_t esp_kv_page_bytes(const struct esp_kv_geom *g)
 {
@@ -185,7 +194,7 @@ struct esp_attn_args {
     const uint32_t *row_seq;       /* [n_rows] index into pages; equal neighbours may be tiled */
     const uint32_t *const *pages;  /* [n_seqs] → page of positions 16·i … 16·i + 15 */
     uint32_t window;               /* 0 = none */
-    float scale;
+    float scale; /* above 0 */
 };
 
 enum esp_act { ESP_ACT_SILU, ESP_ACT_GELU_TANH };

@@ -4,6 +4,7 @@
  */
 #include <math.h>
 
+#include "kernels/cpu/kv.h"
 #include "kernels/ref/math.h"
 #include "kernels/ref/ref.h"
 
@@ -19,26 +20,61 @@ static void rotate(float *head, const float *cos_sin, enum esp_rope_kind kind, u
     }
 }
 
+static int16_t integer_of(float x, float factor, float high)
+{
+    float v = x * factor;
+    v = v < high ? v : high;
+    return (int16_t)rintf(v > -high ? v : -high);
+}
+
+/* A key or query as integers; returns its scale. */
+static float quantise_key(const float *x, uint32_t dim, int16_t *out)
+{
+    float lanes[16] = {0};
+    for (uint32_t d = 0; d < dim; d++) {
+        lanes[d % 16] = fmaf(x[d], x[d], lanes[d % 16]);
+    }
+    float length = sqrtf(esp_sum_lanes(lanes));
+    bool zero = length < ESP_KV_LENGTH_MIN;
+    for (uint32_t d = 0; d < dim; d++) {
+        out[d] = zero ? 0 : integer_of(x[d], ESP_KV_KEY_MAX / length, ESP_KV_KEY_MAX);
+    }
+    return zero ? 0 : length / ESP_KV_KEY_MAX;
+}
+
+static float quantise_value(const float *x, uint32_t dim, int16_t *out)
+{
+    float amax = 0;
+    for (uint32_t d = 0; d < dim; d++) {
+        amax = fabsf(x[d]) > amax ? fabsf(x[d]) : amax;
+    }
+    bool zero = amax < ESP_KV_AMAX_MIN;
+    for (uint32_t d = 0; d < dim; d++) {
+        out[d] = zero ? 0 : integer_of(x[d], ESP_KV_VALUE_MAX / amax, ESP_KV_VALUE_MAX);
+    }
+    return zero ? 0 : amax / ESP_KV_VALUE_MAX;
+}
+
 void esp_ref_rope_kv(const struct esp_rope_kv_args *args, uint32_t row, uint32_t row_end)
 {
     const struct esp_kv_geom *geom = &args->geom;
-    size_t dim = geom->head_dim, half_layer = geom->n_head_kv * dim * ESP_PAGE_TOKENS;
+    uint32_t dim = geom->head_dim;
     for (size_t r = row; r < row_end; r++) {
         const float *cos_sin = args->cos_sin + r * args->n_rot;
         for (size_t h = 0; h < args->n_head; h++) {
             rotate(args->q + (r * args->n_head + h) * dim, cos_sin, args->kind, args->n_rot);
         }
-        uint8_t *page = (uint8_t *)args->kv + args->page[r] * esp_kv_page_bytes(geom);
-        uint16_t *k_out = (uint16_t *)(void *)(page + args->layer * esp_kv_layer_bytes(geom));
-        uint16_t *v_out = k_out + half_layer;
         size_t slot = args->pos[r] % ESP_PAGE_TOKENS;
-        for (size_t h = 0; h < geom->n_head_kv; h++) {
+        for (uint32_t h = 0; h < geom->n_head_kv; h++) {
+            struct esp_kv_head to = esp_kv_head_at(args->kv, geom, args->layer, args->page[r], h);
             float *k = args->k + (r * geom->n_head_kv + h) * dim;
-            const float *v = args->v + (r * geom->n_head_kv + h) * dim;
+            int16_t key[256], value[256];
             rotate(k, cos_sin, args->kind, args->n_rot);
-            for (size_t d = 0; d < dim; d++) {
-                k_out[(h * dim + d) * ESP_PAGE_TOKENS + slot] = esp_f16_from_f32(k[d]);
-                v_out[(h * ESP_PAGE_TOKENS + slot) * dim + d] = esp_f16_from_f32(v[d]);
+            to.dk[slot] = quantise_key(k, dim, key);
+            to.dv[slot] = quantise_value(args->v + (r * geom->n_head_kv + h) * dim, dim, value);
+            for (uint32_t d = 0; d < dim; d++) {
+                to.k[esp_kv_k_idx(slot, d)] = key[d];
+                to.v[esp_kv_v_idx(dim, slot, d)] = value[d];
             }
         }
     }
@@ -46,61 +82,80 @@ void esp_ref_rope_kv(const struct esp_rope_kv_args *args, uint32_t row, uint32_t
 
 struct query {
     const struct esp_attn_args *args;
-    const float *q;
+    int16_t q[256];
+    float factor; /* d_q · scale */
     const uint32_t *pages;
     uint32_t head_kv, first, end; /* visible positions [first, end) */
 };
 
-static const uint16_t *page_k(const struct query *qu, uint32_t pos)
+static struct esp_kv_head page_of(const struct query *qu, uint32_t pos)
 {
-    const struct esp_kv_geom *geom = &qu->args->geom;
-    size_t page = qu->pages[pos / ESP_PAGE_TOKENS];
-    const uint8_t *layer = (const uint8_t *)qu->args->kv + page * esp_kv_page_bytes(geom) +
-                           qu->args->layer * esp_kv_layer_bytes(geom);
-    return (const uint16_t *)(const void *)layer + (size_t)qu->head_kv * geom->head_dim * ESP_PAGE_TOKENS;
-}
-
-static const uint16_t *page_v(const struct query *qu, uint32_t pos)
-{
-    return page_k(qu, pos) + (size_t)qu->args->geom.n_head_kv * qu->args->geom.head_dim * ESP_PAGE_TOKENS;
+    return esp_kv_head_at(qu->args->kv, &qu->args->geom, qu->args->layer, qu->pages[pos / ESP_PAGE_TOKENS],
+                          qu->head_kv);
 }
 
 struct part {
     float m, l, o[256];
 };
 
+/* u [512] of the visible positions [lo, hi) of a span; returns their maximum. */
+static float scores(const struct query *qu, uint32_t span, uint32_t lo, uint32_t hi, float *u)
+{
+    float m = -INFINITY;
+    for (uint32_t t = lo; t < hi; t++) {
+        struct esp_kv_head page = page_of(qu, t);
+        size_t slot = t % ESP_PAGE_TOKENS;
+        int64_t sum = 0;
+        for (uint32_t d = 0; d < qu->args->geom.head_dim; d++) {
+            sum += (int64_t)qu->q[d] * page.k[esp_kv_k_idx(slot, d)];
+        }
+        u[t - span] = (float)sum * page.dk[slot];
+        m = u[t - span] > m ? u[t - span] : m;
+    }
+    return m;
+}
+
+/* Σ r·v over positions [lo, hi), at most ESP_KV_POSITIONS, in dimension d. */
+static int64_t value_sum(const struct query *qu, const int32_t *r, uint32_t lo, uint32_t hi, uint32_t d)
+{
+    int64_t sum = 0;
+    for (uint32_t t = lo; t < hi; t++) {
+        struct esp_kv_head page = page_of(qu, t);
+        sum += (int64_t)r[t - lo] * page.v[esp_kv_v_idx(qu->args->geom.head_dim, t % ESP_PAGE_TOKENS, d)];
+    }
+    return sum;
+}
+
 static bool span_part(const struct query *qu, uint32_t span, struct part *part)
 {
-    uint32_t dim = qu->args->geom.head_dim;
     uint32_t lo = span > qu->first ? span : qu->first;
     uint32_t hi = span + ESP_SPAN_TOKENS < qu->end ? span + ESP_SPAN_TOKENS : qu->end;
     if (lo >= hi) {
         return false;
     }
-    float p[ESP_SPAN_TOKENS] = {0}, lanes[16] = {0};
-    part->m = -INFINITY;
+    float p[ESP_SPAN_TOKENS] = {0}, lanes[16] = {0}, high = 0;
+    int32_t r[ESP_SPAN_TOKENS] = {0};
+    float m = scores(qu, span, lo, hi, p);
     for (uint32_t t = lo; t < hi; t++) {
-        const uint16_t *k = page_k(qu, t) + t % ESP_PAGE_TOKENS;
-        float acc = 0;
-        for (uint32_t d = 0; d < dim; d++) {
-            acc = fmaf(qu->q[d], esp_f16_to_f32(k[(size_t)d * ESP_PAGE_TOKENS]), acc);
+        float *w = &p[t - span];
+        *w = esp_expf((*w - m) * qu->factor);
+        lanes[(t - span) % 16] += *w;
+        *w = *w * page_of(qu, t).dv[t % ESP_PAGE_TOKENS];
+        high = *w > high ? *w : high;
+    }
+    for (uint32_t i = lo - span; i < hi - span && high >= ESP_KV_AMAX_MIN; i++) {
+        float v = p[i] * (ESP_KV_WEIGHT_MAX / high);
+        r[i] = (int32_t)rintf(v < ESP_KV_WEIGHT_MAX ? v : ESP_KV_WEIGHT_MAX);
+    }
+    for (uint32_t d = 0; d < qu->args->geom.head_dim; d++) {
+        float sum = 0;
+        for (uint32_t at = span; at < span + ESP_SPAN_TOKENS; at += ESP_KV_POSITIONS) {
+            uint32_t from = at > lo ? at : lo, to = at + ESP_KV_POSITIONS < hi ? at + ESP_KV_POSITIONS : hi;
+            sum = sum + (from < to ? (float)value_sum(qu, r + (from - span), from, to, d) : 0);
         }
-        p[t - span] = qu->args->scale * acc;
-        part->m = p[t - span] > part->m ? p[t - span] : part->m;
+        part->o[d] = (high / ESP_KV_WEIGHT_MAX) * sum;
     }
-    for (uint32_t d = 0; d < dim; d++) {
-        part->o[d] = 0;
-    }
-    for (uint32_t t = lo; t < hi; t++) {
-        const uint16_t *v = page_v(qu, t) + (size_t)(t % ESP_PAGE_TOKENS) * dim;
-        p[t - span] = esp_expf(p[t - span] - part->m);
-        for (uint32_t d = 0; d < dim; d++) {
-            part->o[d] = fmaf(p[t - span], esp_f16_to_f32(v[d]), part->o[d]);
-        }
-    }
-    for (uint32_t i = 0; i < ESP_SPAN_TOKENS; i++) {
-        lanes[i % 16] += p[i];
-    }
+    part->m = m * qu->factor;
     part->l = esp_sum_lanes(lanes);
     return true;
 }
@@ -147,12 +202,12 @@ void esp_ref_attn(const struct esp_attn_args *args, uint32_t head_kv, uint32_t r
             uint32_t end = args->pos[r] + 1;
             struct query qu = {
                 .args = args,
-                .q = args->q + at,
                 .pages = args->pages[args->row_seq[r]],
                 .head_kv = head_kv,
                 .first = args->window != 0 && end > args->window ? end - args->window : 0,
                 .end = end,
             };
+            qu.factor = quantise_key(args->q + at, args->geom.head_dim, qu.q) * args->scale;
             attend(&qu, args->out + at);
         }
     }

@@ -1,10 +1,10 @@
 /* Rotation of Q and K, and writing K and V into their pages, sixteen values at a time.
  *
- * V of a position is one row of its page; K of a position is one lane of every dimension's vector, so it
- * is converted whole and then dealt out. Compiled once per level (kernels/cpu/vec.h).
+ * A position is one lane of every vector of its page's K, and every other word of V, so both are made
+ * integers whole and then dealt out. Compiled once per level (kernels/cpu/vec.h).
  * Thread: any, see kernels/cpu/level.h.
  */
-#include "kernels/cpu/vec.h"
+#include "kernels/x86/words.h"
 #include "kernels/x86/x86.h"
 
 #define DIM_MAX 256
@@ -40,19 +40,17 @@ static void write_page(const struct esp_rope_kv_args *args, size_t row)
 {
     const struct esp_kv_geom *geom = &args->geom;
     const size_t dim = geom->head_dim, slot = args->pos[row] % ESP_PAGE_TOKENS;
-    uint8_t *page = (uint8_t *)args->kv + args->page[row] * esp_kv_page_bytes(geom);
-    uint16_t *k_out = (uint16_t *)(void *)(page + args->layer * esp_kv_layer_bytes(geom));
-    uint16_t *v_out = k_out + geom->n_head_kv * dim * ESP_PAGE_TOKENS;
-    for (size_t h = 0; h < geom->n_head_kv; h++) {
-        const float *k = args->k + (row * geom->n_head_kv + h) * dim;
-        const float *v = args->v + (row * geom->n_head_kv + h) * dim;
-        uint16_t halves[DIM_MAX];
-        for (size_t d = 0; d < dim; d += 16) {
-            v16_store_f16(halves + d, v16_load(k + d));
-            v16_store_f16(v_out + (h * ESP_PAGE_TOKENS + slot) * dim + d, v16_load(v + d));
+    for (uint32_t h = 0; h < geom->n_head_kv; h++) {
+        struct esp_kv_head to = esp_kv_head_at(args->kv, geom, args->layer, args->page[row], h);
+        size_t at = (row * geom->n_head_kv + h) * dim;
+        int16_t words[DIM_MAX];
+        to.dk[slot] = esp_words_of_key(args->k + at, geom->head_dim, words);
+        for (size_t d = 0; d < dim; d += 2) {
+            memcpy(to.k + esp_kv_k_idx(slot, d), words + d, 2 * sizeof *words);
         }
+        to.dv[slot] = esp_words_of_value(args->v + at, geom->head_dim, words);
         for (size_t d = 0; d < dim; d++) {
-            k_out[(h * dim + d) * ESP_PAGE_TOKENS + slot] = halves[d];
+            to.v[esp_kv_v_idx(dim, slot, d)] = words[d];
         }
     }
 }

@@ -7,6 +7,7 @@
  */
 #include <math.h>
 
+#include "kernels/cpu/kv.h"
 #include "kernels/ops.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/cpu.h"
@@ -161,9 +162,16 @@ static void bench_attn(uint32_t n_rows, uint32_t n_ctx)
     enum { N_HEAD = 9, DIM = 64 };
     struct esp_kv_geom geom = {.n_layer = 1, .n_head_kv = 3, .head_dim = DIM};
     uint32_t n_pages = (n_ctx + 15) / 16, *table = must_alloc(n_pages * 4), *pos = must_alloc(n_rows * 4);
-    uint16_t *kv = must_alloc(n_pages * esp_kv_page_bytes(&geom));
-    for (size_t i = 0; i < n_pages * esp_kv_page_bytes(&geom) / 2; i++) {
-        kv[i] = (uint16_t)(0x3000 + (rnd() & 0x83ff));
+    uint8_t *kv = must_alloc(n_pages * esp_kv_page_bytes(&geom));
+    for (size_t i = 0; i < (size_t)n_pages * geom.n_head_kv; i++) {
+        struct esp_kv_head head = esp_kv_head_parts(kv + i * esp_kv_head_bytes(&geom), DIM);
+        for (size_t j = 0; j < DIM * ESP_PAGE_TOKENS; j++) {
+            head.k[j] = (int16_t)(rnd() % 8192 - 4096);
+            head.v[j] = (int16_t)(rnd() % 4095 - 2047);
+        }
+        for (size_t j = 0; j < ESP_PAGE_TOKENS; j++) {
+            head.dk[j] = head.dv[j] = 1e-4f;
+        }
     }
     for (uint32_t i = 0; i < n_pages; i++) {
         table[i] = i;

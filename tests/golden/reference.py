@@ -4,9 +4,10 @@
 Nothing here is shared with the program: GGUF files are parsed, blocks decoded and the model computed with numpy
 alone. Two modes:
   exact     float64 throughout: what the model file means.
-  contract  the same, with the two roundings that kernels/ops.h allows itself written down: the input of a
-            matrix of quantised type is quantised to 8 bits in groups of 32, and K and V are rounded to
-            half precision. What remains between this and the program is float32 rounding.
+  contract  the same, with the roundings that kernels/ops.h allows itself written down: the input of a
+            matrix of quantised type is quantised to 8 bits in groups of 32; queries, keys, values and the
+            weights of a span of attention are integers. What remains between this and the program is
+            float32 rounding.
 
   reference.py MODEL --tokens 1,2,3 [--contract] [--out FILE]   raw little-endian f32, as `espalier logits`
 """
@@ -240,6 +241,37 @@ def quantise_8bit(x):
     return (q.astype(np.float64) * (top / np.float32(127))).reshape(x.shape)
 
 
+def integers(x, size, high):
+    """Rows (the last axis) as integers times a scale, size the number that becomes `high`; both as float64."""
+    step = size.astype(np.float32) / np.float32(high)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        q = np.where(size > 0, np.rint(x.astype(np.float32) * (np.float32(high) / size.astype(np.float32))), 0)
+    return q.astype(np.float64), step.astype(np.float64)
+
+
+def long_integers(x):
+    """Queries and keys: their length becomes 32767."""
+    return integers(x, np.sqrt((x**2).sum(axis=-1, keepdims=True)), 32767)
+
+
+def attend_in_integers(q, k, v, visible, scale):
+    """One head: q [n, dim], k and v [n_positions, dim], spans of 512 positions."""
+    (qi, dq), (ki, dk) = long_integers(q), long_integers(k)
+    vi, dv = integers(v, np.abs(v).max(axis=-1, keepdims=True), 2047)
+    s = np.where(visible, (qi @ ki.T) * dk.T * dq * scale, -np.inf)
+    top, total, out = s.max(axis=1, keepdims=True), 0, 0
+    for span in range(0, k.shape[0], 512):
+        here = s[:, span : span + 512]
+        best = here.max(axis=1, keepdims=True)
+        seen = np.isfinite(best)
+        p = np.exp(here - np.where(seen, best, 0))
+        w, step = integers(p * dv[span : span + 512].T, (p * dv[span : span + 512].T).max(axis=1, keepdims=True), 8191)
+        back = np.where(seen, np.exp(best - top), 0)
+        total = total + back * p.sum(axis=1, keepdims=True)
+        out = out + back * step * (w @ vi[span : span + 512])
+    return out / total
+
+
 class Model:
     def __init__(self, path, contract=False):
         self.file, self.contract = Gguf(path), contract
@@ -309,15 +341,14 @@ class Model:
             k = rms_norm(k, self.vector(p + "attn_k_norm.weight"), self.eps)
         pos = np.arange(n)
         q, k = self.rope(q, pos, windowed), self.rope(k, pos, windowed)
-        if self.contract:
-            k, v = k.astype(np.float32).astype(np.float16).astype(np.float64), v.astype(np.float32).astype(
-                np.float16
-            ).astype(np.float64)
         back = pos[:, None] - pos[None, :]
         visible = (back >= 0) & ((back < self.window) | (not windowed))
         out = np.empty((n, self.n_head, self.head_dim))
         for h in range(self.n_head):
             g = h // (self.n_head // self.n_kv)
+            if self.contract:
+                out[:, h] = attend_in_integers(q[:, h], k[:, g], v[:, g], visible, self.scale)
+                continue
             s = np.where(visible, q[:, h] @ k[:, g].T * self.scale, -np.inf)
             w = np.exp(s - s.max(axis=1, keepdims=True))
             out[:, h] = w / w.sum(axis=1, keepdims=True) @ v[:, g]

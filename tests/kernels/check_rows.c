@@ -1,4 +1,5 @@
 /* norm, glu, rope and attention: every level and thread count, odd shapes, against the reference. */
+#include "kernels/cpu/kv.h"
 #include "tests/kernels/check.h"
 
 static const struct esp_dev_config config = {
@@ -93,7 +94,7 @@ struct attn_case {
     uint32_t n_head, n_seqs, n_rows, n_pages, n_pages_seq, window;
     uint32_t tables[3][128], pos[72], row_seq[72], page[72];
     const uint32_t *pages[3];
-    uint16_t *kv;
+    uint8_t *kv;
     size_t kv_bytes;
     float *q, *k, *v, *cos_sin;
     size_t n_q, n_k;
@@ -113,6 +114,28 @@ static void make_rows(struct attn_case *c)
         }
     }
     c->n_rows = r;
+}
+
+/* Keys and values at their limits as well; scales of 0, small and large. */
+static void fill_head(uint8_t *at, uint32_t dim)
+{
+    struct esp_kv_head head = esp_kv_head_parts(at, dim);
+    int32_t k_max = (int32_t)(ESP_KV_KEY_MAX / sqrtf((float)dim)), v_max = (int32_t)ESP_KV_VALUE_MAX;
+    for (size_t i = 0; i < (size_t)dim * ESP_PAGE_TOKENS; i++) {
+        head.k[i] = (int16_t)((int32_t)rnd_below(2 * (uint32_t)k_max + 1) - k_max);
+        head.v[i] = (int16_t)((int32_t)rnd_below(2 * (uint32_t)v_max + 1) - v_max);
+    }
+    bool limit = rnd_below(8) == 0;
+    for (size_t i = 0; i < ESP_PAGE_TOKENS; i++) {
+        static const float factors[] = {0, 1e-33f, 1e-20f, 100};
+        float factor = rnd_below(8) == 0 ? factors[rnd_below(4)] : 1;
+        head.dk[i] = (float)(rnd_below(1000) + 1) * 1e-6f * factor;
+        head.dv[i] = (float)(rnd_below(1000) + 1) * 1e-6f * factor;
+        for (uint32_t d = 0; limit && d < dim; d++) {
+            head.k[esp_kv_k_idx(i, d)] = d == 3 ? -(int16_t)ESP_KV_KEY_MAX : 0;
+            head.v[esp_kv_v_idx(dim, i, d)] = (int16_t)(d % 2 == 0 ? v_max : -v_max);
+        }
+    }
 }
 
 static void make_attn(struct attn_case *c)
@@ -135,8 +158,8 @@ static void make_attn(struct attn_case *c)
     make_rows(c);
     c->kv_bytes = c->n_pages * esp_kv_page_bytes(&c->geom);
     c->kv = malloc(c->kv_bytes);
-    for (size_t i = 0; i < c->kv_bytes / 2; i++) {
-        c->kv[i] = esp_f16_from_f32(rnd_float() * 2);
+    for (size_t i = 0; i < (size_t)c->n_pages * c->geom.n_layer * c->geom.n_head_kv; i++) {
+        fill_head(c->kv + i * esp_kv_head_bytes(&c->geom), c->geom.head_dim);
     }
     c->n_q = (size_t)c->n_rows * c->n_head * c->geom.head_dim;
     c->n_k = (size_t)c->n_rows * c->geom.n_head_kv * c->geom.head_dim;
@@ -203,21 +226,26 @@ static void run_attn(const struct attn_case *c, int d, uint32_t row, uint32_t n_
     CHECK(esp_ops_cpu()->attn(check_devs[d].dev, &args) == ESP_OK);
 }
 
-/* What no row may see is NaN in this copy. */
+/* What no row may see is NaN, and integers of all ones, in this copy. */
 static uint8_t *poisoned(const struct attn_case *c)
 {
+    const struct esp_kv_geom *geom = &c->geom;
     uint8_t *kv = malloc(c->kv_bytes);
     memset(kv, 0xff, c->kv_bytes);
-    size_t dim = c->geom.head_dim, layer = esp_kv_layer_bytes(&c->geom) * (c->geom.n_layer - 1);
     for (uint32_t r = 0; r < c->n_rows; r++) {
         uint32_t end = c->pos[r] + 1, first = c->window != 0 && end > c->window ? end - c->window : 0;
         for (uint32_t t = first; t < end; t++) {
-            size_t at = (c->tables[c->row_seq[r]][t / 16] * esp_kv_page_bytes(&c->geom) + layer) / 2;
-            for (size_t i = 0; i < c->geom.n_head_kv * dim; i++) {
-                size_t k = at + i * 16 + t % 16;
-                size_t v = at + c->geom.n_head_kv * dim * 16 + (i / dim * 16 + t % 16) * dim + i % dim;
-                memcpy(kv + 2 * k, c->kv + k, 2);
-                memcpy(kv + 2 * v, c->kv + v, 2);
+            uint32_t page = c->tables[c->row_seq[r]][t / 16], slot = t % 16;
+            for (uint32_t h = 0; h < geom->n_head_kv; h++) {
+                struct esp_kv_head from = esp_kv_head_at(c->kv, geom, geom->n_layer - 1, page, h);
+                struct esp_kv_head to = esp_kv_head_at(kv, geom, geom->n_layer - 1, page, h);
+                to.dk[slot] = from.dk[slot];
+                to.dv[slot] = from.dv[slot];
+                for (uint32_t d = 0; d < geom->head_dim; d++) {
+                    to.k[esp_kv_k_idx(slot, d)] = from.k[esp_kv_k_idx(slot, d)];
+                    size_t at = esp_kv_v_idx(geom->head_dim, slot, d);
+                    to.v[at] = from.v[at];
+                }
             }
         }
     }
