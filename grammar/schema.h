@@ -101,6 +101,8 @@ struct esp_leaf { /* one schema's own assertions */
     const struct esp_jv **applicators;
     uint32_t n_applicators;
     bool ref_only; /* $ref hides its siblings (up to draft-07) */
+    const struct esp_jv *condition; /* an if without then and else: says what is evaluated, and nothing more */
+    const struct esp_jv *rest_members, *rest_items; /* unevaluatedProperties, unevaluatedItems */
     const struct esp_jv *contains;
     uint32_t contains_min, contains_max;
     /* Of leaves that deny something (schema_not.c) only: */
@@ -113,6 +115,16 @@ struct esp_leaf { /* one schema's own assertions */
     const struct esp_jv *min_at, *max_at, *min_members_at;
 };
 
+/* unevaluatedProperties and unevaluatedItems of a leaf in one alternative, where it is known what is evaluated. */
+struct esp_unevaluated {
+    const struct esp_leaf *leaf;
+    const struct esp_leaf **seen; /* leaves that evaluate for it */
+    uint32_t n_seen;
+    bool all_members, all_items; /* nothing is left over */
+    uint32_t n_items;            /* so many items from the first on are evaluated */
+    const struct esp_jv *item;   /* what the items after them must satisfy */
+};
+
 /* One alternative: all leaves together, the value to equal when there is one, scalars to differ from. */
 struct esp_conj {
     struct esp_schema *s;
@@ -121,6 +133,8 @@ struct esp_conj {
     const struct esp_jv *value;
     const struct esp_jv **excluded;
     uint32_t n_excluded, excluded_cap;
+    const struct esp_unevaluated *unevaluated;
+    uint32_t n_unevaluated;
 };
 
 struct esp_length {
@@ -202,6 +216,9 @@ struct esp_schema {
     bool bare;                                       /* only the contents of strings are asked for … */
     uint32_t bare_contents;                          /* … and gathered here */
     struct esp_bytesmap contents_map;                /* item → contents of its strings */
+    struct esp_bytesmap either_map;                  /* schemas → the made one that is anyOf them */
+    const struct esp_jv **eithers;
+    uint32_t n_eithers, eithers_cap;
     uint32_t number_any, integer_any, integer_plain; /* expressions, 0 = not made */
     uint32_t formats[ESP_SCHEMA_FORMATS_MAX];        /* by row of formats.c, likewise */
 };
@@ -229,7 +246,8 @@ esp_status esp_schema_expand(struct esp_schema *s, uint32_t node);
 esp_status esp_schema_contents(struct esp_schema *s, struct esp_item item, uint32_t *ret_contents);
 bool esp_schema_false(const struct esp_schema *s, uint32_t node); /* is it plain that it has no value? */
 /* schema_atom.c */
-esp_status esp_schema_atoms(struct esp_schema *s, const struct esp_item *items, uint32_t n);
+esp_status esp_schema_atoms(struct esp_schema *s, const struct esp_item *items, uint32_t n,
+                            const struct esp_unevaluated *unevaluated, uint32_t n_unevaluated);
 struct esp_atom *esp_schema_atom(struct esp_schema *s, enum esp_atom_kind kind);
 void esp_schema_why(struct esp_schema *s, const struct esp_jv *at, const char *why);
 /* schema_scalar.c */

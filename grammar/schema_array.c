@@ -114,7 +114,7 @@ static void leaf_items(const struct esp_leaf *leaf, uint32_t index, struct esp_i
 /* The node of item `index` (past every prefix the index does not matter) that is counted by these counters. */
 static esp_status item_node(struct array *a, uint32_t index, uint32_t counted, uint32_t *ret_node)
 {
-    struct esp_item items[4 * ESP_SCHEMA_CONJUNCTS_MAX + COUNTERS_MAX + 1];
+    struct esp_item items[5 * ESP_SCHEMA_CONJUNCTS_MAX + COUNTERS_MAX + 1];
     uint32_t n = 0;
     for (uint32_t idx = 0; idx < a->c->n; idx++) {
         leaf_items(a->c->leaves[idx], index, items, &n);
@@ -125,6 +125,12 @@ static esp_status item_node(struct array *a, uint32_t index, uint32_t counted, u
             items[n++] = counter->item;
         } else if (counter->max != ESP_EXPR_INF && counter->from <= index) {
             items[n++] = deny(counter->item);
+        }
+    }
+    for (uint32_t idx = 0; idx < a->c->n_unevaluated; idx++) {
+        const struct esp_unevaluated *u = &a->c->unevaluated[idx];
+        if (u->leaf->rest_items != NULL && !u->all_items && index >= u->n_items) {
+            items[n++] = (struct esp_item){u->item, ESP_ITEM_SCHEMA};
         }
     }
     const struct esp_jv *value = member(a->c->value, index);

@@ -193,9 +193,10 @@ static esp_status exclude_item(struct esp_conj *c, const struct esp_item *item)
     return status;
 }
 
-esp_status esp_schema_atoms(struct esp_schema *s, const struct esp_item *items, uint32_t n)
+esp_status esp_schema_atoms(struct esp_schema *s, const struct esp_item *items, uint32_t n,
+                            const struct esp_unevaluated *unevaluated, uint32_t n_unevaluated)
 {
-    struct esp_conj c = {.s = s, .types = ESP_TYPE_ALL};
+    struct esp_conj c = {.s = s, .types = ESP_TYPE_ALL, .unevaluated = unevaluated, .n_unevaluated = n_unevaluated};
     const struct esp_jv *source = NULL;
     bool list = false;
     for (uint32_t idx = 0; idx < n; idx++) {

@@ -14,6 +14,8 @@
 #include "grammar/schema_expand.h"
 #include "grammar/vec.h"
 
+#define SOME_OF_MAX 12u
+
 /* A copy to which more is added; NULL once failed. */
 static struct esp_partial *add_copy(struct esp_fork *f)
 {
@@ -96,8 +98,27 @@ static void fork_one_of(struct esp_fork *f, const struct esp_jv *one_of, const s
 
 /* ---- anyOf and if ------------------------------------------------------------------------------ */
 
+/* Where it counts what is evaluated, all branches that hold do so: a way for every set of branches that may. Those
+ * of a set need not deny the others, as more of them only evaluate more. */
+static void fork_some_of(struct esp_fork *f, const struct esp_jv *any_of, const struct esp_via *via)
+{
+    if (any_of->n > SOME_OF_MAX) {
+        f->status = esp_schema_fail(f->s, ESP_ELIMIT, any_of, "has too many branches beside unevaluated ones");
+    }
+    for (uint32_t set = 1; set >> any_of->n == 0 && f->status == ESP_OK; set++) {
+        struct esp_partial *copy = add_copy(f);
+        for (const struct esp_jv *child = any_of->child; child != NULL; child = child->next) {
+            add(f, set >> child->index & 1 ? copy : NULL, child, ESP_ITEM_SCHEMA, via);
+        }
+    }
+}
+
 static void fork_any_of(struct esp_fork *f, const struct esp_jv *any_of, const struct esp_via *via)
 {
+    if (via->counts) {
+        fork_some_of(f, any_of, via);
+        return;
+    }
     for (const struct esp_jv *child = any_of->child; child != NULL && f->status == ESP_OK; child = child->next) {
         add(f, add_copy(f), child, ESP_ITEM_SCHEMA, via);
     }
@@ -193,7 +214,7 @@ static void fork_not(struct esp_fork *f, const struct esp_jv *v, const struct es
 {
     struct esp_schema *s = f->s;
     const struct esp_choice *choices;
-    const struct esp_via *via;
+    struct esp_via *via;
     struct esp_leaf *leaf;
     if (v->type == ESP_JV_FALSE) {
         add_copy(f);

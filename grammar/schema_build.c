@@ -464,6 +464,7 @@ esp_status esp_schema_compile(struct esp_exprs *x, struct esp_lens *lens, const 
     esp_bytesmap_init(&s.node_map, ESP_TAG_GRAMMAR);
     esp_bytesmap_init(&s.overlap_map, ESP_TAG_GRAMMAR);
     esp_bytesmap_init(&s.contents_map, ESP_TAG_GRAMMAR);
+    esp_bytesmap_init(&s.either_map, ESP_TAG_GRAMMAR);
     esp_status status = esp_jv_parse(&s.arena, text, n_bytes, &root, err);
     if (status == ESP_OK) {
         s.root = root;
@@ -490,10 +491,12 @@ esp_status esp_schema_compile(struct esp_exprs *x, struct esp_lens *lens, const 
     esp_free(s.nodes);
     esp_free(s.overlaps);
     esp_free(s.rules);
+    esp_free(s.eithers);
     esp_bytesmap_finish(&s.node_map);
     esp_schema_refs_finish(&s);
     esp_bytesmap_finish(&s.overlap_map);
     esp_bytesmap_finish(&s.contents_map);
+    esp_bytesmap_finish(&s.either_map);
     esp_arena_finish(&s.arena);
     return status;
 }

@@ -23,10 +23,16 @@ struct esp_todo {
     const struct esp_via *via;
     const struct esp_todo *next;
 };
+struct esp_seen { /* leaves that may say what is evaluated, with their way in */
+    const struct esp_leaf *leaf;
+    const struct esp_via *via;
+    const struct esp_seen *next;
+};
 struct esp_partial {
     struct esp_item done[ESP_SCHEMA_CONJUNCTS_MAX];
     uint32_t n_done, types; /* types that are still possible */
     const struct esp_todo *todo;
+    const struct esp_seen *seen;
     struct esp_partial *next; /* stack */
     bool dead;
 };
@@ -45,11 +51,13 @@ esp_status esp_schema_todo(struct esp_schema *s, struct esp_partial *p, struct e
 esp_status esp_schema_done(struct esp_schema *s, struct esp_partial *p, struct esp_item item);
 /* The way in to v; refuses a schema that is on it already. */
 esp_status esp_schema_via(struct esp_schema *s, const struct esp_jv *v, const struct esp_via *up, bool mute,
-                          const struct esp_via **ret_via);
+                          struct esp_via **ret_via);
 bool esp_schema_is_done(const struct esp_partial *p, const struct esp_jv *v, uint64_t kind);
 
 /* schema_branch.c: forks for the anyOf, oneOf, if, not or value that came up in todo. */
 esp_status esp_schema_branch(struct esp_schema *s, const struct esp_partial *p, const struct esp_todo *todo,
                              struct esp_fork *fork);
+/* schema_rest.c: the atoms of a finished alternative, once it is known what is evaluated. */
+esp_status esp_schema_finish(struct esp_schema *s, const struct esp_partial *p);
 
 #endif

@@ -191,32 +191,57 @@ static bool is_part(const struct esp_part *part, const char *key, uint32_t n_byt
     return part != NULL && part->name != NULL && part->n_bytes == n_bytes && memcmp(part->name, key, n_bytes) == 0;
 }
 
+/* Does a leaf that counts declare the key, or match it? */
+static bool is_evaluated(const struct esp_key_set *k, const struct esp_unevaluated *u, const char *key,
+                         uint32_t n_bytes, uint64_t matched)
+{
+    bool known = u->all_members;
+    for (uint32_t idx = 0; idx < u->n_seen && !known; idx++) {
+        const struct esp_leaf *leaf = u->seen[idx];
+        known = key != NULL && leaf->properties != NULL && esp_jv_get(leaf->properties, key, n_bytes) != NULL;
+        for (uint32_t at = 0; at < k->n_patterns && !known; at++) {
+            known = (matched >> at & 1) && k->patterns[at].v->parent == leaf->patterns;
+        }
+    }
+    return known;
+}
+
+/* What one leaf asks of the values of a key. */
+static void leaf_items(const struct esp_key_set *k, const struct esp_leaf *leaf, const char *key, uint32_t n_bytes,
+                       uint64_t matched, struct list *list)
+{
+    const struct esp_jv *v =
+        leaf->properties != NULL && key != NULL ? esp_jv_get(leaf->properties, key, n_bytes) : NULL;
+    bool known = v != NULL;
+    if (known) {
+        add_item(list, v, ESP_ITEM_SCHEMA);
+    }
+    for (uint32_t at = 0; at < k->n_patterns; at++) {
+        if ((matched >> at & 1) && k->patterns[at].v->parent == leaf->patterns) {
+            add_item(list, k->patterns[at].v, ESP_ITEM_SCHEMA);
+            known = true;
+        }
+    }
+    if (!known && leaf->additional != NULL) {
+        add_item(list, leaf->additional, ESP_ITEM_SCHEMA);
+    }
+    if (key != NULL && is_part(leaf->part, key, n_bytes)) {
+        add_item(list, leaf->part->item.v, leaf->part->item.kind);
+    }
+}
+
 /* What the values of a key must satisfy that the patterns in `matched` match; key NULL: one that nothing declares. */
 static void key_items(const struct esp_key_set *k, const char *key, uint32_t n_bytes, uint64_t matched,
                       struct list *list)
 {
     list->n = 0;
     for (uint32_t idx = 0; idx < k->n; idx++) {
-        const struct esp_leaf *leaf = k->leaves[idx];
-        const struct esp_jv *v = NULL;
-        if (leaf->properties != NULL && key != NULL) {
-            v = esp_jv_get(leaf->properties, key, n_bytes);
-        }
-        bool known = v != NULL;
-        if (known) {
-            add_item(list, v, ESP_ITEM_SCHEMA);
-        }
-        for (uint32_t at = 0; at < k->n_patterns; at++) {
-            if ((matched >> at & 1) && k->patterns[at].v->parent == leaf->patterns) {
-                add_item(list, k->patterns[at].v, ESP_ITEM_SCHEMA);
-                known = true;
-            }
-        }
-        if (!known && leaf->additional != NULL) {
-            add_item(list, leaf->additional, ESP_ITEM_SCHEMA);
-        }
-        if (key != NULL && is_part(leaf->part, key, n_bytes)) {
-            add_item(list, leaf->part->item.v, leaf->part->item.kind);
+        leaf_items(k, k->leaves[idx], key, n_bytes, matched, list);
+    }
+    for (uint32_t idx = 0; idx < k->c->n_unevaluated; idx++) {
+        const struct esp_unevaluated *u = &k->c->unevaluated[idx];
+        if (u->leaf->rest_members != NULL && !is_evaluated(k, u, key, n_bytes, matched)) {
+            add_item(list, u->leaf->rest_members, ESP_ITEM_SCHEMA);
         }
     }
     if (k->value != NULL && key != NULL) {

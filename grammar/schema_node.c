@@ -163,7 +163,7 @@ esp_status esp_schema_done(struct esp_schema *s, struct esp_partial *p, struct e
 }
 
 esp_status esp_schema_via(struct esp_schema *s, const struct esp_jv *v, const struct esp_via *up, bool mute,
-                          const struct esp_via **ret_via)
+                          struct esp_via **ret_via)
 {
     for (const struct esp_via *via = up; via != NULL; via = via->up) {
         if (via->v == v) {
@@ -202,6 +202,9 @@ static esp_status add_applicators(struct esp_schema *s, struct esp_partial *p, c
                                   const struct esp_via *via)
 {
     esp_status status = ESP_OK;
+    if (via->counts && leaf->condition != NULL) {
+        status = esp_schema_todo(s, p, (struct esp_item){leaf->condition, ESP_ITEM_IF}, via);
+    }
     for (uint32_t idx = leaf->n_applicators; idx-- > 0 && status == ESP_OK;) {
         const struct esp_jv *v = leaf->applicators[idx], *target = v;
         if (v->type == ESP_JV_STRING) { /* $ref */
@@ -221,12 +224,24 @@ static esp_status add_applicators(struct esp_schema *s, struct esp_partial *p, c
     return status;
 }
 
+static esp_status add_seen(struct esp_schema *s, struct esp_partial *p, const struct esp_leaf *leaf,
+                           const struct esp_via *via)
+{
+    struct esp_seen *seen = esp_arena_alloc(&s->arena, 1, sizeof *seen);
+    if (seen == NULL) {
+        return esp_schema_memory(s);
+    }
+    *seen = (struct esp_seen){leaf, via, p->seen};
+    p->seen = seen;
+    return ESP_OK;
+}
+
 /* Takes one schema into p, which dies when it allows nothing. */
 static esp_status take_schema(struct esp_schema *s, struct esp_partial *p, const struct esp_jv *v,
                               const struct esp_via *up)
 {
     struct esp_leaf *leaf;
-    const struct esp_via *via;
+    struct esp_via *via;
     if (v->type == ESP_JV_TRUE || v->type == ESP_JV_FALSE) {
         p->dead = v->type == ESP_JV_FALSE;
         if (p->dead) {
@@ -235,14 +250,22 @@ static esp_status take_schema(struct esp_schema *s, struct esp_partial *p, const
         return ESP_OK;
     }
     esp_status status = esp_schema_via(s, v, up, false, &via);
-    if (status != ESP_OK || esp_schema_is_done(p, v, ESP_ITEM_LEAF)) {
+    if (status == ESP_OK) {
+        status = esp_schema_read(s, v, &leaf);
+    }
+    if (status != ESP_OK) {
         return status;
+    }
+    via->counts = (up != NULL && up->counts) || leaf->rest_members != NULL || leaf->rest_items != NULL;
+    if (via->counts) {
+        status = add_seen(s, p, leaf, via);
+    } else if (esp_schema_is_done(p, v, ESP_ITEM_LEAF)) {
+        return ESP_OK;
     }
     if (esp_schema_is_done(p, v, ESP_ITEM_NOT)) {
         p->dead = true;
-        return ESP_OK;
+        return status;
     }
-    status = esp_schema_read(s, v, &leaf);
     if (status == ESP_OK) {
         status = esp_schema_done(s, p, (struct esp_item){v, ESP_ITEM_LEAF});
     }
@@ -301,7 +324,7 @@ static esp_status advance(struct esp_schema *s, struct esp_partial *p, struct es
             status = esp_schema_done(s, p, todo.item);
         }
     }
-    return status == ESP_OK && !p->dead ? esp_schema_atoms(s, p->done, p->n_done) : status;
+    return status == ESP_OK && !p->dead ? esp_schema_finish(s, p) : status;
 }
 
 /* Multiplies out a conjunction, which gives atoms to the current node. */

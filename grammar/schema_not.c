@@ -216,6 +216,10 @@ static void deny_objects(struct denial *d, const struct esp_leaf *leaf)
 esp_status esp_schema_deny(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_choice **ret_choices)
 {
     struct denial d = {.s = s, .link = &d.first};
+    const struct esp_jv *rest = leaf->rest_members != NULL ? leaf->rest_members : leaf->rest_items;
+    if (rest != NULL && rest->type != ESP_JV_TRUE) {
+        return esp_schema_fail(s, ESP_EUNSUPPORTED, rest, "is not supported where it is denied (not, if, oneOf)");
+    }
     if (!leaf->denied) {
         if (leaf->types != ESP_TYPE_ALL) {
             add_leaf(&d, leaf->self, ESP_TYPE_ALL & ~leaf->types);

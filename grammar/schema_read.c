@@ -156,6 +156,18 @@ static esp_status read_names(struct esp_schema *s, struct esp_leaf *leaf, const 
     return want_schema(s, v);
 }
 
+static esp_status read_rest_items(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    leaf->rest_items = v;
+    return want_schema(s, v);
+}
+
+static esp_status read_rest_members(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    leaf->rest_members = v;
+    return want_schema(s, v);
+}
+
 static esp_status read_required(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
     esp_status status = esp_schema_want(s, v, v->type == ESP_JV_ARRAY, "an array of strings");
@@ -227,10 +239,6 @@ static esp_status refuse_unless_false(struct esp_schema *s, struct esp_leaf *lea
 {
     return v->type == ESP_JV_FALSE ? ESP_OK : refuse(s, leaf, v);
 }
-static esp_status refuse_unless_true(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
-{
-    return v->type == ESP_JV_TRUE ? ESP_OK : refuse(s, leaf, v);
-}
 static esp_status read_not(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
     leaf->applicators[leaf->n_applicators++] = v;
@@ -240,6 +248,8 @@ static esp_status read_if(struct esp_schema *s, struct esp_leaf *leaf, const str
 {
     if (esp_jv_find(leaf->self, "then") != NULL || esp_jv_find(leaf->self, "else") != NULL) {
         leaf->applicators[leaf->n_applicators++] = v;
+    } else {
+        leaf->condition = v;
     }
     return want_schema(s, v);
 }
@@ -349,8 +359,8 @@ static const struct keyword {
     {"then", FROM7, read_branch},
     {"title", ESP_DRAFT_ANY, note},
     {"type", ESP_DRAFT_ANY, read_type},
-    {"unevaluatedItems", NEW, refuse_unless_true},
-    {"unevaluatedProperties", NEW, refuse_unless_true},
+    {"unevaluatedItems", NEW, read_rest_items},
+    {"unevaluatedProperties", NEW, read_rest_members},
     {"uniqueItems", ESP_DRAFT_ANY, refuse_unless_false},
     {"writeOnly", ESP_DRAFT_ANY, note},
 };
