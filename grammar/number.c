@@ -8,9 +8,10 @@
 
 #include <string.h>
 
+#include "grammar/number_in.h"
 #include "grammar/vec.h"
 
-#define FAR INT64_C(4000000000000000000)
+#define FAR ESP_NUM_FAR
 
 void esp_nums_init(struct esp_nums *nums)
 {
@@ -123,6 +124,10 @@ esp_status esp_nums_add_bounds(struct esp_nums *nums, const struct esp_bounds *b
     if (status != ESP_OK) {
         return status;
     }
+    status = esp_num_has_step(&b) ? esp_num_step_prepare(nums, &b) : ESP_OK;
+    if (status != ESP_OK) {
+        return status;
+    }
     if ((b.has_lo && b.lo.n > ESP_NUM_BOUND_DIGITS_MAX) || (b.has_hi && b.hi.n > ESP_NUM_BOUND_DIGITS_MAX)) {
         return ESP_ELIMIT;
     }
@@ -169,26 +174,20 @@ esp_status esp_nums_copy(struct esp_nums *nums, const struct esp_nums *from)
 
 /* ---- Magnitudes ------------------------------------------------------------------------------- */
 
-struct mag {
-    struct esp_decimal lo, hi;
-    bool has_hi, lo_open, hi_open, integer, fraction;
-};
-
 /* Mirrors the bounds of negative numbers, so that lo and hi are about magnitudes. */
-static struct mag mirror(const struct esp_bounds *b, bool neg, bool *ret_has_lo)
+static struct esp_num_mag mirror(const struct esp_bounds *b, bool neg, bool *ret_has_lo)
 {
     *ret_has_lo = neg ? b->has_hi : b->has_lo;
     if (neg) {
-        return (struct mag){b->hi, b->lo, b->has_lo, b->hi_open, b->lo_open, b->integer, b->fraction};
+        return (struct esp_num_mag){b->hi, b->lo, b->has_lo, b->hi_open, b->lo_open, b->integer, b->fraction};
     }
-    return (struct mag){b->lo, b->hi, b->has_hi, b->lo_open, b->hi_open, b->integer, b->fraction};
+    return (struct esp_num_mag){b->lo, b->hi, b->has_hi, b->lo_open, b->hi_open, b->integer, b->fraction};
 }
 
-/* The magnitudes of one sign; false when there are none. */
-static bool mag_of(const struct esp_bounds *b, bool neg, struct mag *ret)
+static bool mag_of(const struct esp_bounds *b, bool neg, struct esp_num_mag *ret)
 {
     bool has_lo;
-    struct mag m = mirror(b, neg, &has_lo);
+    struct esp_num_mag m = mirror(b, neg, &has_lo);
     /* The sign of a bound decides; zero belongs to both signs. */
     if (m.has_hi && m.hi.n > 0 && m.hi.neg != neg) {
         return false;
@@ -205,7 +204,7 @@ static bool mag_of(const struct esp_bounds *b, bool neg, struct mag *ret)
     return true;
 }
 
-static bool mag_has(const struct mag *m, const struct esp_decimal *v)
+bool esp_num_mag_has(const struct esp_num_mag *m, const struct esp_decimal *v)
 {
     int lo = esp_decimal_compare_abs(v, &m->lo);
     int hi = m->has_hi ? esp_decimal_compare_abs(v, &m->hi) : -1;
@@ -215,21 +214,13 @@ static bool mag_has(const struct mag *m, const struct esp_decimal *v)
 
 bool esp_num_inside(const struct esp_bounds *bounds, const struct esp_decimal *value)
 {
-    struct mag m;
-    return mag_of(bounds, value->neg, &m) && mag_has(&m, value);
+    struct esp_num_mag m;
+    return mag_of(bounds, value->neg, &m) && esp_num_mag_has(&m, value) && esp_num_step_has(bounds, value);
 }
 
 /* ---- A prefix, taken apart -------------------------------------------------------------------- */
 
-struct prefix {
-    bool neg, dot, exp, exp_neg, exp_sign;
-    uint32_t n_int, n_frac, n_exp; /* digits written */
-    int64_t exp_value;
-    uint32_t n_sig; /* digits without leading zeros */
-    char sig[ESP_NUM_DIGITS_MAX + 2];
-};
-
-static bool take_digit(struct prefix *p, char c)
+static bool take_digit(struct esp_num_prefix *p, char c)
 {
     if (p->exp) {
         if (++p->n_exp > ESP_NUM_EXP_DIGITS_MAX) {
@@ -252,7 +243,7 @@ static bool take_digit(struct prefix *p, char c)
     return true;
 }
 
-static bool take_sign(struct prefix *p, char c, bool first)
+static bool take_sign(struct esp_num_prefix *p, char c, bool first)
 {
     if (first && c == '-') {
         return p->neg = true;
@@ -264,7 +255,7 @@ static bool take_sign(struct prefix *p, char c, bool first)
     return p->exp_sign = true;
 }
 
-static bool take(struct prefix *p, char c, bool first)
+static bool take(struct esp_num_prefix *p, char c, bool first)
 {
     bool digits = p->n_int > 0 && (!p->dot || p->n_frac > 0);
     switch (c) {
@@ -277,9 +268,9 @@ static bool take(struct prefix *p, char c, bool first)
     }
 }
 
-static bool parse_prefix(const char *text, uint32_t n, struct prefix *p)
+static bool parse_prefix(const char *text, uint32_t n, struct esp_num_prefix *p)
 {
-    memset(p, 0, offsetof(struct prefix, sig));
+    memset(p, 0, offsetof(struct esp_num_prefix, sig));
     for (uint32_t at = 0; at < n; at++) {
         if (!take(p, text[at], at == 0)) {
             return false;
@@ -288,8 +279,7 @@ static bool parse_prefix(const char *text, uint32_t n, struct prefix *p)
     return true;
 }
 
-/* The mantissa as a decimal; digits borrowed from p. */
-static struct esp_decimal mantissa(const struct prefix *p)
+struct esp_decimal esp_num_mantissa(const struct esp_num_prefix *p)
 {
     struct esp_decimal d = {.digits = p->sig, .n = p->n_sig, .exp = (int64_t)p->n_sig - p->n_frac};
     while (d.n > 0 && d.digits[d.n - 1] == '0') {
@@ -304,7 +294,7 @@ static struct esp_decimal mantissa(const struct prefix *p)
 /* ---- Reaching --------------------------------------------------------------------------------- */
 
 /* The largest j with d·10^j ≤ hi. */
-static int64_t j_max(const struct mag *m, struct esp_decimal d)
+static int64_t j_max(const struct esp_num_mag *m, struct esp_decimal d)
 {
     if (!m->has_hi) {
         return FAR;
@@ -319,7 +309,7 @@ static int64_t j_max(const struct mag *m, struct esp_decimal d)
 }
 
 /* The smallest j with d·10^j > lo, or ≥ lo when `equal`. */
-static int64_t j_min(const struct mag *m, struct esp_decimal d, bool equal)
+static int64_t j_min(const struct esp_num_mag *m, struct esp_decimal d, bool equal)
 {
     if (m->lo.n == 0) {
         return -FAR;
@@ -330,8 +320,7 @@ static int64_t j_min(const struct mag *m, struct esp_decimal d, bool equal)
     return order > 0 || (order == 0 && equal) ? j : j + 1;
 }
 
-/* The digits of p plus one in the last place, written to `up`. */
-static struct esp_decimal next_above(const struct prefix *p, char *up)
+struct esp_decimal esp_num_next_above(const struct esp_num_prefix *p, char *up)
 {
     struct esp_decimal above = {.digits = up, .n = p->n_sig, .exp = p->n_sig};
     memcpy(up, p->sig, p->n_sig);
@@ -359,10 +348,10 @@ static int64_t smaller(int64_t a, int64_t b)
 }
 
 /* Does some j in [first, last] make D·10^j … (D+1)·10^j meet the interval? D = the digits of p, not zero. */
-static bool reaches(const struct mag *m, const struct prefix *p, int64_t first, int64_t last)
+static bool reaches(const struct esp_num_mag *m, const struct esp_num_prefix *p, int64_t first, int64_t last)
 {
     char up[ESP_NUM_DIGITS_MAX + 2];
-    struct esp_decimal above = next_above(p, up), d = {.digits = p->sig, .n = p->n_sig, .exp = p->n_sig};
+    struct esp_decimal above = esp_num_next_above(p, up), d = {.digits = p->sig, .n = p->n_sig, .exp = p->n_sig};
     while (d.n > 0 && d.digits[d.n - 1] == '0') {
         d.n--;
     }
@@ -376,8 +365,7 @@ static bool reaches(const struct mag *m, const struct prefix *p, int64_t first, 
     return m->integer && larger(larger(j_min(m, d, true), first), -zeros) <= smaller(hi, -1);
 }
 
-/* The range of exponents E with M·10^E inside; false when there is none. */
-static bool exponents(const struct mag *m, const struct esp_decimal *d, int64_t *ret_lo, int64_t *ret_hi)
+bool esp_num_exponents(const struct esp_num_mag *m, const struct esp_decimal *d, int64_t *ret_lo, int64_t *ret_hi)
 {
     int64_t lo = j_min(m, *d, !m->lo_open), hi = j_max(m, *d);
     if (m->integer && lo < (int64_t)d->n - d->exp) {
@@ -392,7 +380,7 @@ static bool exponents(const struct mag *m, const struct esp_decimal *d, int64_t 
 }
 
 /* Can the exponent's digits so far (value p->exp_value, n_exp of them) grow into a … b? */
-static bool exponent_grows(const struct prefix *p, int64_t a, int64_t b)
+static bool exponent_grows(const struct esp_num_prefix *p, int64_t a, int64_t b)
 {
     int64_t value = p->exp_value, span = 1;
     for (uint32_t n = p->n_exp; n <= ESP_NUM_EXP_DIGITS_MAX; n++) {
@@ -408,17 +396,9 @@ static bool exponent_grows(const struct prefix *p, int64_t a, int64_t b)
     return false;
 }
 
-static bool exp_live(const struct mag *m, const struct prefix *p, bool complete)
+bool esp_num_exponent_live(const struct esp_num_prefix *p, int64_t lo, int64_t hi, bool complete)
 {
-    struct esp_decimal d = mantissa(p);
-    int64_t lo, hi;
-    if (complete && p->n_exp == 0) {
-        return false;
-    }
-    if (d.n == 0) { /* zero, whatever the exponent */
-        return mag_has(m, &d);
-    }
-    if (!exponents(m, &d, &lo, &hi)) {
+    if (lo > hi || (complete && p->n_exp == 0)) {
         return false;
     }
     if (complete) {
@@ -431,12 +411,22 @@ static bool exp_live(const struct mag *m, const struct prefix *p, bool complete)
     return p->exp_neg ? exponent_grows(p, -hi, -lo) : exponent_grows(p, lo, hi);
 }
 
+static bool exp_live(const struct esp_num_mag *m, const struct esp_num_prefix *p, bool complete)
+{
+    struct esp_decimal d = esp_num_mantissa(p);
+    int64_t lo, hi;
+    if (d.n == 0) {
+        return (!complete || p->n_exp > 0) && esp_num_mag_has(m, &d);
+    }
+    return esp_num_exponents(m, &d, &lo, &hi) && esp_num_exponent_live(p, lo, hi, complete);
+}
+
 /* Can digits alone bring the value inside? */
-static bool plain_live(const struct mag *m, const struct prefix *p)
+static bool plain_live(const struct esp_num_mag *m, const struct esp_num_prefix *p)
 {
     if (p->n_sig == 0) { /* 0, 0., 0.000 : values from 0 to 10^-n_frac */
         struct esp_decimal zero = {0}, top = {.digits = "1", .n = 1, .exp = 1 - (int64_t)p->n_frac};
-        return m->integer ? mag_has(m, &zero) : esp_decimal_compare_abs(&top, &m->lo) > 0;
+        return m->integer ? esp_num_mag_has(m, &zero) : esp_decimal_compare_abs(&top, &m->lo) > 0;
     }
     if (!p->dot) {
         return reaches(m, p, 0, FAR);
@@ -452,21 +442,24 @@ static uint32_t digits_of(const struct esp_bounds *b)
 
 bool esp_num_complete(const struct esp_bounds *b, const char *text, uint32_t n_bytes)
 {
-    struct prefix p;
-    struct mag m;
+    struct esp_num_prefix p;
+    struct esp_num_mag m;
     if (!parse_prefix(text, n_bytes, &p) || p.n_int == 0 || !mag_of(b, p.neg, &m)) {
         return false;
+    }
+    if (esp_num_has_step(b)) {
+        return esp_num_step_complete(b, &m, &p);
     }
     if (p.exp) {
         return exp_live(&m, &p, true);
     }
-    struct esp_decimal d = mantissa(&p);
-    return (!p.dot || p.n_frac > 0) && mag_has(&m, &d);
+    struct esp_decimal d = esp_num_mantissa(&p);
+    return (!p.dot || p.n_frac > 0) && esp_num_mag_has(&m, &d);
 }
 
 /* At the limit of digits only an end or an exponent may follow. */
-static bool live_at_limit(const struct esp_bounds *b, const struct mag *m, struct prefix *p, const char *text,
-                          uint32_t n_bytes)
+static bool live_at_limit(const struct esp_bounds *b, const struct esp_num_mag *m, struct esp_num_prefix *p,
+                          const char *text, uint32_t n_bytes)
 {
     if (esp_num_complete(b, text, n_bytes)) {
         return true;
@@ -488,8 +481,8 @@ static bool start_live(const struct esp_bounds *b, bool neg)
     return false;
 }
 
-static bool mantissa_live(const struct esp_bounds *b, const struct mag *m, struct prefix *p, const char *text,
-                          uint32_t n_bytes)
+static bool mantissa_live(const struct esp_bounds *b, const struct esp_num_mag *m, struct esp_num_prefix *p,
+                          const char *text, uint32_t n_bytes)
 {
     uint32_t n_digits = p->n_int + p->n_frac, limit = digits_of(b) + 17;
     if (n_digits == ESP_NUM_DIGITS_MAX) {
@@ -506,8 +499,8 @@ static bool mantissa_live(const struct esp_bounds *b, const struct mag *m, struc
 
 bool esp_num_live(const struct esp_bounds *b, const char *text, uint32_t n_bytes)
 {
-    struct prefix p;
-    struct mag m;
+    struct esp_num_prefix p;
+    struct esp_num_mag m;
     if (n_bytes == 0) {
         return start_live(b, false) || start_live(b, true);
     }
@@ -516,6 +509,9 @@ bool esp_num_live(const struct esp_bounds *b, const char *text, uint32_t n_bytes
     }
     if (!parse_prefix(text, n_bytes, &p) || !mag_of(b, p.neg, &m) || (b->plain && (p.dot || p.exp))) {
         return false;
+    }
+    if (esp_num_has_step(b)) {
+        return esp_num_step_live(b, &m, &p);
     }
     return p.exp ? exp_live(&m, &p, false) : mantissa_live(b, &m, &p, text, n_bytes);
 }

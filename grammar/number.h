@@ -6,6 +6,8 @@
  *   exponent    after the e: some power of ten brings the mantissa into the interval, exactly
  * So every value is reachable, exponents and −0 work where the range allows the value, and a prefix such
  * as "10" under maximum 4 is refused although 10e-1 would fit: it would tempt a model into endless digits.
+ * Under multiples (step, not_of) a prefix is live when a value that fits them lies between what its digits can
+ * grow to, which long division tells; d·10^E is a multiple from some E on, or never.
  * Everything is digit arithmetic on text. Thread: the owner's, or under the store's lock.
  */
 #ifndef ESP_GRAMMAR_NUMBER_H
@@ -22,6 +24,8 @@
 #define ESP_NUM_BOUND_DIGITS_MAX 128
 #define ESP_NUM_DIGITS_MAX 400 /* written digits of a mantissa */
 #define ESP_NUM_EXP_DIGITS_MAX 18
+#define ESP_NUM_NOT_MAX 8        /* multiples to avoid in one number */
+#define ESP_NUM_STEP_EXP_MAX 400 /* powers of ten of multiples and of bounds beside them */
 #define ESP_NUM_TEXT_MAX (ESP_NUM_DIGITS_MAX + ESP_NUM_EXP_DIGITS_MAX + 8)
 
 struct esp_bounds {
@@ -30,6 +34,9 @@ struct esp_bounds {
     bool fraction;             /* the value is none */
     bool plain;                /* draft-04 integers: digits only, no fraction, no exponent */
     struct esp_decimal lo, hi; /* digits borrowed */
+    struct esp_decimal step;   /* above zero: the value is a multiple of it */
+    const struct esp_decimal *not_of; /* [n_not] above zero: the value is a multiple of none of them */
+    uint32_t n_not;
 };
 
 struct esp_nums {
@@ -53,7 +60,10 @@ esp_status esp_nums_add_text(struct esp_nums *nums, const char *text, uint32_t n
 /* Whether text can be completed, and whether it is complete, inside the bounds. */
 bool esp_num_live(const struct esp_bounds *bounds, const char *text, uint32_t n_bytes);
 bool esp_num_complete(const struct esp_bounds *bounds, const char *text, uint32_t n_bytes);
-/* Whether a value lies inside the bounds (type integer included). */
+/* The least common multiple of two steps, digits in the arena. ESP_ELIMIT when it has too many digits. */
+esp_status esp_num_lcm(struct esp_arena *arena, const struct esp_decimal *a, const struct esp_decimal *b,
+                       struct esp_decimal *ret);
+/* Whether a value lies inside the bounds (type integer and multiples included). */
 bool esp_num_inside(const struct esp_bounds *bounds, const struct esp_decimal *value);
 
 #endif

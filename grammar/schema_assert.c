@@ -91,6 +91,20 @@ esp_status esp_schema_read_exclusive_maximum(struct esp_schema *s, struct esp_le
     return read_exclusive(s, leaf, v, false);
 }
 
+esp_status esp_schema_read_multiple(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+{
+    struct esp_decimal d;
+    esp_status status = decimal(s, v, &d);
+    if (status == ESP_OK && (d.neg || d.n == 0)) {
+        return esp_schema_fail(s, ESP_EINVAL, v, "must be above zero");
+    }
+    if (status == ESP_OK) {
+        leaf->bounds.step = d;
+        leaf->min_at = leaf->min_at == NULL ? v : leaf->min_at;
+    }
+    return status;
+}
+
 /* ---- Counts ------------------------------------------------------------------------------------ */
 
 /* A count; larger ones than the counters hold mean "never reached". */

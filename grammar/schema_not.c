@@ -86,6 +86,10 @@ static void deny_numbers(struct denial *d, const struct esp_leaf *leaf)
         above->bounds = (struct esp_bounds){.has_lo = true, .lo = b->hi, .lo_open = !b->hi_open};
         above->min_at = leaf->max_at;
     }
+    struct esp_leaf *beside = b->step.n > 0 ? add_leaf(d, leaf->self, NUMBERS) : NULL;
+    if (beside != NULL) {
+        beside->bounds = (struct esp_bounds){.not_of = &leaf->bounds.step, .n_not = 1};
+    }
 }
 
 static void deny_contents(struct denial *d, const struct esp_leaf *leaf, uint32_t contents)

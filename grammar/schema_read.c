@@ -346,7 +346,7 @@ static const struct keyword {
     {"minLength", ESP_DRAFT_ANY, esp_schema_read_min_length},
     {"minProperties", ESP_DRAFT_ANY, esp_schema_read_min_members},
     {"minimum", ESP_DRAFT_ANY, esp_schema_read_minimum},
-    {"multipleOf", ESP_DRAFT_ANY, refuse},
+    {"multipleOf", ESP_DRAFT_ANY, esp_schema_read_multiple},
     {"not", ESP_DRAFT_ANY, read_not},
     {"oneOf", ESP_DRAFT_ANY, read_applicator},
     {"pattern", ESP_DRAFT_ANY, esp_schema_read_pattern},

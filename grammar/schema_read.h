@@ -21,6 +21,7 @@ esp_schema_read_fn esp_schema_read_minimum;
 esp_schema_read_fn esp_schema_read_maximum;
 esp_schema_read_fn esp_schema_read_exclusive_minimum;
 esp_schema_read_fn esp_schema_read_exclusive_maximum;
+esp_schema_read_fn esp_schema_read_multiple;
 esp_schema_read_fn esp_schema_read_min_items;
 esp_schema_read_fn esp_schema_read_max_items;
 esp_schema_read_fn esp_schema_read_min_contains;

@@ -75,6 +75,31 @@ static void narrow(struct esp_bounds *b, const struct esp_bounds *leaf)
     }
 }
 
+/* Brings the multiples of a leaf together with those of the ones before it. */
+static esp_status join_steps(struct esp_schema *s, struct esp_bounds *b, const struct esp_bounds *leaf)
+{
+    if (leaf->step.n > 0) {
+        esp_status status = b->step.n == 0 ? ESP_OK : esp_num_lcm(&s->arena, &b->step, &leaf->step, &b->step);
+        if (status != ESP_OK) {
+            return status;
+        }
+        b->step = b->step.n == 0 ? leaf->step : b->step;
+    }
+    if (leaf->n_not > 0) {
+        struct esp_decimal *all = esp_arena_alloc(&s->arena, (size_t)b->n_not + leaf->n_not, sizeof *all);
+        if (all == NULL) {
+            return ESP_ENOMEM;
+        }
+        if (b->n_not > 0) {
+            memcpy(all, b->not_of, b->n_not * sizeof *all);
+        }
+        memcpy(all + b->n_not, leaf->not_of, leaf->n_not * sizeof *all);
+        b->not_of = all;
+        b->n_not += leaf->n_not;
+    }
+    return ESP_OK;
+}
+
 static esp_status add_number_value(struct esp_schema *s, const struct esp_bounds *all, const struct esp_jv *v)
 {
     struct esp_bounds point = {.has_lo = true, .has_hi = true, .integer = all->integer, .plain = all->plain};
@@ -140,29 +165,49 @@ static bool excludes(const struct esp_conj *c, enum esp_jv_type type)
     return false;
 }
 
+/* The bounds of all leaves together, and a keyword that gave one. */
+static esp_status gather_bounds(const struct esp_conj *c, struct esp_bounds *b, const struct esp_jv **ret_at)
+{
+    *ret_at = NULL;
+    for (uint32_t idx = 0; idx < c->n; idx++) {
+        const struct esp_leaf *leaf = c->leaves[idx];
+        narrow(b, &leaf->bounds);
+        esp_status status = join_steps(c->s, b, &leaf->bounds);
+        if (status != ESP_OK) {
+            return esp_schema_fail(c->s, status, leaf->self, "has multiples with too many digits together");
+        }
+        *ret_at = leaf->min_at != NULL ? leaf->min_at : *ret_at;
+    }
+    b->integer = (c->types & ESP_TYPE_FRACTION) == 0;
+    b->fraction = (c->types & ESP_TYPE_INTEGER) == 0;
+    b->plain = b->integer && c->s->draft == ESP_DRAFT4;
+    return ESP_OK;
+}
+
+static bool is_whole(const struct esp_bounds *b)
+{
+    return !b->has_lo && !b->has_hi && !b->fraction && b->step.n == 0 && b->n_not == 0;
+}
+
 esp_status esp_schema_numbers(const struct esp_conj *c, const struct esp_jv *const *values, uint32_t n_values)
 {
     struct esp_schema *s = c->s;
     struct esp_bounds b = {0};
-    const struct esp_jv *min_at = NULL;
-    for (uint32_t idx = 0; idx < c->n; idx++) {
-        narrow(&b, &c->leaves[idx]->bounds);
-        min_at = c->leaves[idx]->min_at != NULL ? c->leaves[idx]->min_at : min_at;
-    }
+    const struct esp_jv *min_at;
     if ((c->types & (ESP_TYPE_INTEGER | ESP_TYPE_FRACTION)) == 0) {
         return ESP_OK;
     }
-    b.integer = (c->types & ESP_TYPE_FRACTION) == 0;
-    b.fraction = (c->types & ESP_TYPE_INTEGER) == 0;
-    b.plain = b.integer && s->draft == ESP_DRAFT4;
+    esp_status status = gather_bounds(c, &b, &min_at);
+    if (status != ESP_OK) {
+        return status;
+    }
     if (values != NULL) {
-        esp_status status = ESP_OK;
         for (uint32_t idx = 0; idx < n_values && status == ESP_OK; idx++) {
             status = add_number_value(s, &b, values[idx]);
         }
         return status;
     }
-    if (!b.has_lo && !b.has_hi && !b.fraction && !excludes(c, ESP_JV_NUMBER)) {
+    if (is_whole(&b) && !excludes(c, ESP_JV_NUMBER)) {
         return add_expr(s, unbounded(s, b.integer));
     }
     uint32_t id = apart(c, &b);
