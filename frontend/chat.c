@@ -4,7 +4,7 @@
  * sent. The text of control tokens becomes tokens only where the template wrote it. chat_template_kwargs cannot
  * replace what the server itself passes. Thread: read-only after open; a prompt has one owner.
  */
-#include "frontend/chat.h"
+#include "frontend/chat_internal.h"
 
 #include <string.h>
 #include <time.h>
@@ -12,13 +12,6 @@
 #include "runtime/base/json.h"
 
 #define PROMPT_IDS_BYTES_MAX (256u * 1024u * 1024u)
-
-struct esp_chat {
-    const esp_vocab *vocab;
-    struct esp_template *tmpl; /* NULL: no template, or one that does not compile */
-    struct esp_err reason;     /* then why */
-    bool knows_developer;      /* the template names that role itself */
-};
 
 /* ---- Opening ----------------------------------------------------------------------------------- */
 
@@ -46,6 +39,12 @@ esp_status esp_chat_open(const esp_vocab *vocab, const char *template_text, stru
         }
         chat->knows_developer = strstr(text, "developer") != NULL;
     }
+    esp_arena_init(&chat->form.arena, ESP_TAG_HTTP, ESP_FORM_BYTES_MAX);
+    esp_status status = chat->tmpl == NULL ? ESP_OK : esp_chat_probe(chat, text, err);
+    if (status != ESP_OK) {
+        esp_chat_close(chat);
+        return status;
+    }
     *ret_chat = chat;
     return ESP_OK;
 }
@@ -54,8 +53,14 @@ void esp_chat_close(struct esp_chat *chat)
 {
     if (chat != NULL) {
         esp_template_destroy(chat->tmpl);
+        esp_arena_finish(&chat->form.arena);
         esp_free(chat);
     }
+}
+
+const struct esp_form *esp_chat_form(const struct esp_chat *chat)
+{
+    return &chat->form;
 }
 
 void esp_prompt_init(struct esp_prompt *prompt)
@@ -68,98 +73,6 @@ void esp_prompt_finish(struct esp_prompt *prompt)
 {
     esp_rendered_finish(&prompt->rendered);
     esp_buf_finish(&prompt->ids);
-}
-
-/* ---- Messages ---------------------------------------------------------------------------------- */
-
-static esp_status refuse(struct esp_err *err, const char *message, const char *fmt, size_t idx, size_t part)
-{
-    char place[128];
-    snprintf(place, sizeof place, fmt, idx, part);
-    esp_fail(err, ESP_EINVAL, "%s: %s", place, message);
-    esp_err_place(err, "%s", place);
-    return ESP_EINVAL;
-}
-
-/* The text parts of a content array, joined; owned. */
-static esp_status join_parts(const json_t *parts, size_t message_idx, json_t **ret_text, struct esp_err *err)
-{
-    struct esp_buf text;
-    esp_status status = ESP_OK;
-    esp_buf_init(&text, ESP_TAG_HTTP, ESP_RENDER_BYTES_MAX);
-    for (size_t idx = 0; status == ESP_OK && idx < json_array_size(parts); idx++) {
-        const json_t *part = json_array_get(parts, idx);
-        const char *type = json_string_value(json_object_get(part, "type"));
-        const json_t *piece = json_object_get(part, "text");
-        if (type == NULL || strcmp(type, "text") != 0) {
-            status = refuse(err, "only parts of type text are supported", "messages[%zu].content[%zu].type",
-                            message_idx, idx);
-        } else if (!json_is_string(piece)) {
-            status = refuse(err, "a string is needed", "messages[%zu].content[%zu].text", message_idx, idx);
-        } else {
-            esp_buf_add(&text, json_string_value(piece), json_string_length(piece));
-        }
-    }
-    json_t *joined = status == ESP_OK && !text.failed ? json_stringn(text.n == 0 ? "" : text.data, text.n) : NULL;
-    esp_buf_finish(&text);
-    if (status != ESP_OK) {
-        return status;
-    }
-    *ret_text = joined;
-    return joined != NULL ? ESP_OK : esp_fail(err, ESP_ENOMEM, "out of memory");
-}
-
-static esp_status read_content(const json_t *message, const char *role, size_t idx, json_t **ret_text,
-                               struct esp_err *err)
-{
-    const json_t *content = json_object_get(message, "content");
-    if (json_is_array(content)) {
-        return join_parts(content, idx, ret_text, err);
-    }
-    bool absent = content == NULL || json_is_null(content);
-    if (absent && strcmp(role, "assistant") != 0) {
-        return refuse(err, "the content is missing", "messages[%zu].content", idx, 0);
-    }
-    if (!absent && !json_is_string(content)) {
-        return refuse(err, "a string or an array of parts is needed", "messages[%zu].content", idx, 0);
-    }
-    *ret_text = absent ? json_string("") : json_incref((json_t *)(uintptr_t)content);
-    return *ret_text != NULL ? ESP_OK : esp_fail(err, ESP_ENOMEM, "out of memory");
-}
-
-static bool is_role(const char *role)
-{
-    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
-    for (size_t idx = 0; idx < sizeof roles / sizeof roles[0]; idx++) {
-        if (strcmp(role, roles[idx]) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* One message as the template shall see it, appended to the list. */
-static esp_status add_message(const struct esp_chat *chat, json_t *list, const json_t *message, size_t idx,
-                              struct esp_err *err)
-{
-    if (!json_is_object(message)) {
-        return refuse(err, "an object is needed", "messages[%zu]", idx, 0);
-    }
-    const char *role = json_string_value(json_object_get(message, "role"));
-    if (role == NULL || !is_role(role)) {
-        return refuse(err, "the role must be system, developer, user, assistant or tool", "messages[%zu].role", idx, 0);
-    }
-    json_t *text = NULL;
-    esp_status status = read_content(message, role, idx, &text, err);
-    if (status != ESP_OK) {
-        return status;
-    }
-    json_t *copied = json_copy((json_t *)(uintptr_t)message);
-    bool as_system = strcmp(role, "developer") == 0 && !chat->knows_developer;
-    bool ok = json_object_set_new(copied, "content", text) == 0 &&
-              (!as_system || json_object_set_new(copied, "role", json_string("system")) == 0);
-    ok = json_array_append_new(list, copied) == 0 && ok;
-    return ok ? ESP_OK : esp_fail(err, ESP_ENOMEM, "out of memory");
 }
 
 /* ---- Context ----------------------------------------------------------------------------------- */
@@ -205,6 +118,45 @@ static esp_status add_kwargs(const json_t *request, json_t *context, struct esp_
     return ESP_OK;
 }
 
+/* enable_thinking and reasoning_effort, by the names that templates read. */
+static esp_status add_thinking(const json_t *request, json_t *context, struct esp_err *err)
+{
+    const char *effort = NULL;
+    json_t *given = json_object_get(request, "enable_thinking");
+    bool thinks = true;
+    esp_status status = esp_json_bool(request, "enable_thinking", true, &thinks, err);
+    if (status == ESP_OK) {
+        status = esp_json_string(request, "reasoning_effort", &effort, err);
+    }
+    if (status != ESP_OK) {
+        return status;
+    }
+    bool none = effort != NULL && strcmp(effort, "none") == 0, ok = true;
+    if (json_is_boolean(given) || none) {
+        ok = json_object_set_new(context, "enable_thinking", json_boolean(thinks && !none)) == 0;
+        ok = json_object_set_new(context, "thinking", json_boolean(thinks && !none)) == 0 && ok;
+    }
+    if (effort != NULL && !none) {
+        ok = json_object_set_new(context, "reasoning_effort", json_string(effort)) == 0 && ok;
+    }
+    return ok ? ESP_OK : esp_fail(err, ESP_ENOMEM, "out of memory");
+}
+
+/* The messages and, where they are written into them or shown beside them, the tools. */
+static esp_status add_messages(const struct esp_chat *chat, const json_t *request, json_t *context, struct esp_err *err)
+{
+    json_t *list = json_array(), *functions = esp_chat_functions(request);
+    bool has_tools = json_array_size(functions) > 0, shows = has_tools && chat->form.knows_tools;
+    esp_status status = esp_chat_messages(chat, json_object_get(request, "messages"), list, err);
+    if (status == ESP_OK && has_tools && !shows) {
+        status = esp_chat_write_tools(list, functions, err);
+    }
+    bool ok = json_object_set_new(context, "messages", list) == 0;
+    ok = json_object_set_new(context, "tools", shows ? json_incref(functions) : json_null()) == 0 && ok;
+    json_decref(functions);
+    return status != ESP_OK || ok ? status : esp_fail(err, ESP_ENOMEM, "out of memory");
+}
+
 /* Everything the template sees. The context is filled even on failure. */
 static esp_status make_context(const struct esp_chat *chat, const json_t *request, json_t *context, struct esp_err *err)
 {
@@ -219,13 +171,13 @@ static esp_status make_context(const struct esp_chat *chat, const json_t *reques
     if (status == ESP_OK) {
         status = add_kwargs(request, context, err);
     }
-    json_t *list = json_array();
-    for (size_t idx = 0; status == ESP_OK && idx < json_array_size(messages); idx++) {
-        status = add_message(chat, list, json_array_get(messages, idx), idx, err);
+    if (status == ESP_OK) {
+        status = add_thinking(request, context, err);
     }
-    bool ok = json_object_set_new(context, "messages", list) == 0;
-    ok = json_object_set_new(context, "tools", json_null()) == 0 && ok;
-    ok = json_object_set_new(context, "documents", json_null()) == 0 && ok;
+    if (status == ESP_OK) {
+        status = add_messages(chat, request, context, err);
+    }
+    bool ok = json_object_set_new(context, "documents", json_null()) == 0;
     ok = json_object_set_new(context, "add_generation_prompt", json_boolean(asks)) == 0 && ok;
     ok = json_object_set_new(context, "bos_token", token_text(chat->vocab, esp_vocab_bos(chat->vocab))) == 0 && ok;
     ok = json_object_set_new(context, "eos_token", token_text(chat->vocab, esp_vocab_eos(chat->vocab))) == 0 && ok;
@@ -288,6 +240,36 @@ esp_status esp_chat_prompt(const struct esp_chat *chat, const json_t *request, s
     }
     json_decref(context);
     return status == ESP_OK ? tokenize(chat, prompt, err) : status;
+}
+
+static bool add_span(struct esp_prompt *prompt, const char *text, size_t n_bytes, bool control)
+{
+    struct esp_span span = {.n_bytes = n_bytes, .control = control};
+    return n_bytes == 0 || (esp_buf_add(&prompt->rendered.text, text, n_bytes) &&
+                            esp_buf_add(&prompt->rendered.spans, &span, sizeof span));
+}
+
+esp_status esp_chat_append(const struct esp_chat *chat, const struct esp_lit *lit, struct esp_prompt *prompt,
+                           struct esp_err *err)
+{
+    size_t from = 0;
+    bool ok = true;
+    for (size_t at = 0; at <= lit->n; at++) {
+        bool code = at < lit->n && (unsigned char)lit->text[at] == 0xff;
+        if (at < lit->n && !code) {
+            continue;
+        }
+        ok = add_span(prompt, lit->text + from, at - from, false) && ok;
+        if (code) {
+            size_t n_token = 0;
+            const char *token = esp_token_bytes(chat->vocab, esp_code_token(lit->text + at), true, &n_token);
+            ok = token != NULL && add_span(prompt, token, n_token, true) && ok;
+            from = at + ESP_CODE_BYTES;
+            at = from - 1;
+        }
+    }
+    return ok ? tokenize(chat, prompt, err)
+              : esp_fail(err, ESP_ELIMIT, "the prompt is longer than %u bytes", ESP_RENDER_BYTES_MAX);
 }
 
 esp_status esp_chat_plain(const struct esp_chat *chat, const char *text, size_t n_bytes, struct esp_prompt *prompt,

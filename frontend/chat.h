@@ -8,6 +8,7 @@
 #ifndef ESP_FRONTEND_CHAT_H
 #define ESP_FRONTEND_CHAT_H
 
+#include "frontend/form.h"
 #include "frontend/template.h"
 
 struct esp_chat;
@@ -16,6 +17,8 @@ struct esp_chat;
 esp_status esp_chat_open(const esp_vocab *vocab, const char *template_text, struct esp_chat **ret_chat,
                          struct esp_err *err);
 void esp_chat_close(struct esp_chat *chat); /* NULL is fine */
+/* How the template writes reasoning and calls. */
+const struct esp_form *esp_chat_form(const struct esp_chat *chat);
 
 struct esp_prompt {
     struct esp_rendered rendered;
@@ -28,9 +31,13 @@ static inline uint32_t esp_prompt_n_tokens(const struct esp_prompt *prompt)
     return (uint32_t)(prompt->ids.n / sizeof(uint32_t));
 }
 
-/* request: a chat completions body: reads "messages", "chat_template_kwargs", "add_generation_prompt"
- * (default true). Checks roles and content (err->place = "messages[3].content" and so on). */
+/* request: a chat completions body: reads "messages", "tools", "chat_template_kwargs", "enable_thinking",
+ * "reasoning_effort", "add_generation_prompt" (default true). Checks roles and content (err->place =
+ * "messages[3].content" and so on). */
 esp_status esp_chat_prompt(const struct esp_chat *chat, const json_t *request, struct esp_prompt *prompt,
+                           struct esp_err *err);
+/* Appends coded text (form.h) to the prompt, its control tokens as such, all else as text. */
+esp_status esp_chat_append(const struct esp_chat *chat, const struct esp_lit *lit, struct esp_prompt *prompt,
                            struct esp_err *err);
 /* Plain text (completions, run --raw): special tokens in the text are tokens; BOS where the model adds one. */
 esp_status esp_chat_plain(const struct esp_chat *chat, const char *text, size_t n_bytes, struct esp_prompt *prompt,

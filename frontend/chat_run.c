@@ -27,13 +27,15 @@ void esp_chat_run(struct esp_exchange *exchange, const struct esp_gen_api *api, 
 {
     struct esp_err err = {0};
     struct esp_prompt prompt;
-    struct esp_generation *gen =
-        esp_generation_create(exchange, api, state, ESP_API_CHAT, request, text, n_bytes);
+    struct esp_generation *gen = esp_generation_create(exchange, api, state, ESP_API_CHAT, request, text, n_bytes);
     if (gen == NULL) {
         return;
     }
     esp_prompt_init(&prompt);
     esp_status status = esp_chat_prompt(esp_exchange_chat(exchange), request, &prompt, &err);
+    if (status == ESP_OK) {
+        status = esp_generation_plan(gen, esp_exchange_chat(exchange), request, text, n_bytes, &prompt, &err);
+    }
     if (status == ESP_OK) {
         status = esp_generation_prompt(gen, (const uint32_t *)(const void *)prompt.ids.data,
                                        esp_prompt_n_tokens(&prompt), &err);

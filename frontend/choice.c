@@ -109,7 +109,9 @@ void esp_choice_init(struct esp_choice *choice, struct esp_generation *gen, uint
     choice->gen = gen;
     choice->index = index;
     esp_answer_init(&choice->answer, gen->vocab, gen->params.stops, gen->params.n_stops);
-    esp_turn_init(&choice->turn, &sink, choice);
+    struct esp_turn_setup setup = gen->plan.setup;
+    setup.id_seed += index;
+    esp_turn_init(&choice->turn, &setup, &sink, choice);
     esp_buf_init(&choice->text, ESP_TAG_HTTP, ESP_CHOICE_BYTES_MAX);
     esp_buf_init(&choice->marks, ESP_TAG_HTTP, ESP_CHOICE_BYTES_MAX);
     esp_buf_init(&choice->tops, ESP_TAG_HTTP, ESP_CHOICE_BYTES_MAX);
@@ -158,6 +160,7 @@ void esp_generation_first(struct esp_generation *gen)
             esp_answer_clean(run->echo, run->echo_bytes, &choice->text);
             pass_on(choice);
         }
+        esp_turn_text(&choice->turn, gen->plan.forced.text, gen->plan.forced.n);
     }
 }
 
@@ -170,7 +173,8 @@ static void finish_choice(struct esp_choice *choice, const char *finish)
     }
     choice->cut = strcmp(finish, "length") == 0;
     esp_turn_end(&choice->turn);
-    choice->finish = finish;
+    bool calls = choice->turn.n_calls_whole > 0 && choice->turn.n_calls_whole == choice->turn.n_calls;
+    choice->finish = calls && strcmp(finish, "stop") == 0 ? "tool_calls" : finish;
     if (gen->params.stream && gen->api->last != NULL) {
         esp_buf_init(&buf, ESP_TAG_HTTP, EVENT_BYTES_MAX);
         gen->api->last(choice, &buf);
@@ -179,12 +183,27 @@ static void finish_choice(struct esp_choice *choice, const char *finish)
     }
 }
 
+/* A control token that marks something goes in between what came before and after it. */
+static void take_marker(struct esp_choice *choice, uint32_t token)
+{
+    const struct esp_form *form = choice->turn.setup.form;
+    if (form != NULL && esp_form_takes(form, token)) {
+        esp_answer_end(&choice->answer, &choice->text);
+        esp_code_add(&choice->text, token);
+    }
+}
+
 void esp_choice_token(struct esp_choice *choice, const struct esp_event *event)
 {
     size_t n_bytes = 0;
     const char *bytes = esp_token_bytes(choice->gen->vocab, event->token, false, &n_bytes);
+    bool stopped = false, was_thinking = choice->turn.state == ESP_TURN_THINK;
     add_mark(choice, event);
-    bool stopped = bytes != NULL && esp_answer_add_bytes(&choice->answer, bytes, n_bytes, &choice->text);
+    if (bytes == NULL || n_bytes == 0) {
+        take_marker(choice, event->token);
+    } else {
+        stopped = esp_answer_add_bytes(&choice->answer, bytes, n_bytes, &choice->text);
+    }
     for (size_t idx = 0; bytes != NULL && idx < n_bytes; idx++) {
         choice->n_chars += ((unsigned char)bytes[idx] & 0xc0) != 0x80;
     }
@@ -195,6 +214,7 @@ void esp_choice_token(struct esp_choice *choice, const struct esp_event *event)
     } else {
         pass_on(choice);
     }
+    choice->n_reasoning += was_thinking || choice->turn.state == ESP_TURN_THINK;
 }
 
 void esp_choice_done(struct esp_choice *choice, const char *finish)
@@ -217,6 +237,7 @@ void esp_generation_usage(const struct esp_generation *gen, struct esp_usage *re
     }
     for (uint32_t idx = 0; idx < gen->n_choices; idx++) {
         usage.n_tokens += gen->choices[idx].n_tokens;
+        usage.n_reasoning += gen->choices[idx].n_reasoning;
     }
     *ret_usage = usage;
 }

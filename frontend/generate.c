@@ -41,23 +41,37 @@ bool esp_model_fits(struct esp_exchange *exchange, const json_t *request)
     return true;
 }
 
-static bool parse(struct esp_generation *gen, unsigned api_bit, const json_t *request, const char *text, size_t n_bytes)
+static struct esp_request_source source_of(const struct esp_generation *gen, unsigned api_bit, const json_t *request,
+                                           const char *text, size_t n_bytes)
 {
-    struct esp_exchange *exchange = gen->exchange;
-    const struct esp_options *options = exchange->server->options;
-    struct esp_request_source source = {.json = request,
-                                        .text = text,
-                                        .n_bytes = n_bytes,
-                                        .n_vocab = esp_vocab_n_tokens(gen->vocab),
-                                        .api = api_bit,
-                                        .strict_fields = options->strict_fields,
-                                        .random_seed = random_u64()};
+    return (struct esp_request_source){.json = request,
+                                       .text = text,
+                                       .n_bytes = n_bytes,
+                                       .n_vocab = esp_vocab_n_tokens(gen->vocab),
+                                       .api = api_bit,
+                                       .strict_fields = gen->exchange->server->options->strict_fields,
+                                       .random_seed = random_u64()};
+}
+
+static bool parse(struct esp_generation *gen, const struct esp_request_source *source)
+{
     struct esp_err err = {0};
-    if (esp_request_parse(&source, &gen->arena, &gen->params, &err) != ESP_OK) {
-        esp_exchange_fail_err(exchange, &err, NULL);
+    if (esp_request_parse(source, &gen->arena, &gen->params, &err) != ESP_OK) {
+        esp_exchange_fail_err(gen->exchange, &err, NULL);
         return false;
     }
     return true;
+}
+
+esp_status esp_generation_plan(struct esp_generation *gen, const struct esp_chat *chat, const json_t *request,
+                               const char *text, size_t n_bytes, struct esp_prompt *prompt, struct esp_err *err)
+{
+    struct esp_request_source source = source_of(gen, ESP_API_CHAT, request, text, n_bytes);
+    esp_status status = esp_plan_make(chat, &source, prompt, &gen->arena, &gen->params, &gen->plan, err);
+    if (status == ESP_OK && gen->plan.forced.n > 0) {
+        status = esp_chat_append(chat, &gen->plan.forced, prompt, err);
+    }
+    return status;
 }
 
 struct esp_generation *esp_generation_create(struct esp_exchange *exchange, const struct esp_gen_api *api,
@@ -84,7 +98,8 @@ struct esp_generation *esp_generation_create(struct esp_exchange *exchange, cons
     pthread_mutex_lock(&exchange->lock);
     exchange->gen = gen;
     pthread_mutex_unlock(&exchange->lock);
-    if (!esp_model_fits(exchange, request) || !parse(gen, api_bit, request, text, n_bytes)) {
+    struct esp_request_source source = source_of(gen, api_bit, request, text, n_bytes);
+    if (!esp_model_fits(exchange, request) || !parse(gen, &source)) {
         return NULL;
     }
     gen->runs = esp_arena_alloc(&gen->arena, ESP_PROMPTS_MAX, sizeof *gen->runs);
@@ -167,11 +182,15 @@ static bool make_choices(struct esp_generation *gen)
 }
 
 /* A refusal names the field, the place inside it, and the keyword. */
-static void refuse_grammar(struct esp_generation *gen, const struct esp_err *err)
+static void refuse_grammar(struct esp_generation *gen, struct esp_err *err)
 {
-    char param[320], code[48];
+    char param[320], field[64], code[48];
+    snprintf(field, sizeof field, "%s", gen->params.constraint.param);
+    if (strcmp(gen->params.constraint.kind, "regions") == 0) {
+        esp_plan_blame(gen->vocab, &gen->plan, err, field, sizeof field);
+    }
     bool inside = err->place[0] == '/';
-    snprintf(param, sizeof param, "%s%s", gen->params.constraint.param, inside ? err->place : "");
+    snprintf(param, sizeof param, "%s%s", field, inside ? err->place : "");
     snprintf(code, sizeof code, "grammar_%s", esp_status_name(err->code));
     for (char *at = code; *at != '\0'; at++) {
         *at = *at >= 'A' && *at <= 'Z' ? (char)(*at + 'a' - 'A') : *at;

@@ -14,6 +14,7 @@
 #include <pthread.h>
 
 #include "frontend/answer.h"
+#include "frontend/plan.h"
 #include "frontend/request.h"
 #include "frontend/turn.h"
 #include "runtime/base/arena.h"
@@ -44,7 +45,7 @@ struct esp_choice {
     struct esp_turn turn;
     struct esp_buf marks, tops; /* of struct esp_mark, struct esp_top; without logprobs only until counted */
     size_t n_settled;           /* marks known to be counted */
-    uint32_t n_tokens, n_chars;
+    uint32_t n_tokens, n_chars, n_reasoning;
     bool cut;           /* it ends because of its length; set before the last parts end */
     const char *finish; /* stop, length, tool_calls; NULL while it runs */
 };
@@ -81,7 +82,7 @@ struct esp_gen_api {
 };
 
 struct esp_usage {
-    uint64_t n_prompt, n_cached, n_tokens;
+    uint64_t n_prompt, n_cached, n_tokens, n_reasoning; /* n_reasoning of n_tokens */
     uint64_t n_written, n_refused; /* prompt tokens that pins hold newly; that pins were refused for */
 };
 
@@ -91,6 +92,7 @@ struct esp_generation {
     void *state; /* the API's own */
     struct esp_arena arena;
     struct esp_params params;
+    struct esp_plan plan; /* zero: all is text */
     const esp_vocab *vocab;
     esp_grammar *grammar;
     char id[48];
@@ -120,6 +122,9 @@ bool esp_model_fits(struct esp_exchange *exchange, const json_t *request);
 void esp_chat_run(struct esp_exchange *exchange, const struct esp_gen_api *api, void *state, const json_t *request,
                   const char *text, size_t n_bytes);
 void esp_generation_destroy(struct esp_generation *gen); /* NULL is fine */
+/* A chat's: its tools and its grammar, once its prompt is rendered. */
+esp_status esp_generation_plan(struct esp_generation *gen, const struct esp_chat *chat, const json_t *request,
+                               const char *text, size_t n_bytes, struct esp_prompt *prompt, struct esp_err *err);
 /* Copies ids. */
 esp_status esp_generation_prompt(struct esp_generation *gen, const uint32_t *ids, uint32_t n_ids, struct esp_err *err);
 /* What the prompt that was given last asks of the cache; copies. */

@@ -103,16 +103,18 @@ static const struct field {
     {"user_profile_id", ESP_API_MESSAGES, ANY},
     {"workspace_id", ESP_API_MESSAGES, ANY},
     {"speed", ESP_API_MESSAGES, WARN, NULL, "there is one speed"},
-    {"tools", ESP_API_CHAT, EMPTY, NULL, "tool calls are not part of this version"},
-    {"tool_choice", ESP_API_CHAT, ONLY, "\"none\"|\"auto\"", "tool calls are not part of this version"},
-    {"functions", ESP_API_CHAT, EMPTY, NULL, "tool calls are not part of this version"},
-    {"function_call", ESP_API_CHAT, ONLY, "\"none\"|\"auto\"", "tool calls are not part of this version"},
+    {"tools", ESP_API_CHAT, READ},
+    {"tool_choice", ESP_API_CHAT, READ},
+    {"functions", ESP_API_CHAT, EMPTY, NULL, "use tools"},
+    {"function_call", ESP_API_CHAT, ONLY, "\"none\"|\"auto\"", "use tool_choice"},
     {"store", BOTH, ONLY, "false", "nothing is stored here"},
     {"service_tier", BOTH | ESP_API_RESPONSES, ONLY, "\"auto\"|\"default\""},
     {"modalities", ESP_API_CHAT, ONLY, "[\"text\"]", "only text is produced"},
     {"audio", ESP_API_CHAT, EMPTY},
     {"prediction", ESP_API_CHAT, EMPTY, NULL, "predicted outputs are not part of this version"},
-    {"reasoning_effort", ESP_API_CHAT, ONLY, "\"none\""},
+    {"reasoning_effort", ESP_API_CHAT, ONLY, "\"none\"|\"minimal\"|\"low\"|\"medium\"|\"high\"|\"xhigh\"|\"max\""},
+    {"reasoning_budget", ESP_API_CHAT, READ},
+    {"enable_thinking", ESP_API_CHAT, READ},
     {"verbosity", ESP_API_CHAT, ONLY, "\"medium\""},
     {"web_search_options", ESP_API_CHAT, EMPTY},
     {"suffix", ESP_API_COMPLETIONS, ONLY, "\"\"", "text is only continued at its end"},
@@ -220,7 +222,6 @@ static esp_status unknown_field(const struct esp_request_source *source, const c
     return ESP_OK;
 }
 
-/* tool_choice "auto" or absent needs no tools; with none given, none can be called. */
 esp_status esp_request_fields(const struct esp_request_source *source, struct esp_buf *warnings, struct esp_err *err)
 {
     void *iter = json_object_iter((json_t *)(uintptr_t)source->json);

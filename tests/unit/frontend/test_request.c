@@ -86,7 +86,7 @@ static const struct {
     {ESP_API_CHAT, "{\"stream\":true,\"stream_options\":{\"include_usage\":1}}", "stream_options.include_usage"},
     {ESP_API_CHAT, "{\"cache_salt\":\"a\\u0000b\"}", NULL},
     {ESP_API_CHAT, "{\"tools\":[]}", NULL},
-    {ESP_API_CHAT, "{\"tools\":[{}]}", "tools"},
+    {ESP_API_CHAT, "{\"functions\":[{}]}", "functions"},
     {ESP_API_CHAT, "{\"regex\":\"a\",\"lark\":\"b\"}", "lark"},
     {ESP_API_CHAT, "{\"response_format\":{\"type\":\"json_object\"},\"choice\":[\"a\"]}", "choice"},
     {ESP_API_CHAT, "{\"response_format\":{\"type\":\"text\"},\"choice\":[\"a\"]}", NULL},
