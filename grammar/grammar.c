@@ -8,9 +8,11 @@
 
 #include <string.h>
 
+#include "grammar/gbnf.h"
 #include "grammar/regex.h"
 #include "grammar/regions.h"
 #include "grammar/schema.h"
+#include "runtime/base/utf8.h"
 
 #define COMPILE_BYTES_MAX (256u * 1024 * 1024)
 #define WARNINGS_BYTES_MAX (64u * 1024)
@@ -53,6 +55,30 @@ static esp_status compile_choice(struct esp_grammar *g, const struct esp_grammar
     return status;
 }
 
+static esp_status compile_rules(struct esp_grammar *g, const struct esp_grammar_spec *spec,
+                                esp_status (*read)(struct esp_cfg *cfg, uint32_t *ret_root), struct esp_err *err)
+{
+    struct esp_cfg cfg;
+    uint32_t root = 0, node, id = ESP_EXPR_EMPTY;
+    esp_cfg_init(&cfg, g, spec->text, spec->n_bytes, err);
+    size_t valid = spec->n_bytes == 0 ? 0 : esp_utf8_valid(spec->text, spec->n_bytes);
+    esp_status status = valid == spec->n_bytes ? ESP_OK : esp_cfg_fail(&cfg, ESP_EINVAL, valid, "not valid UTF-8");
+    if (status == ESP_OK) {
+        status = esp_grammar_add_node(g, ESP_EXPR_EMPTY, &node); /* node 0, the whole */
+    }
+    if (status == ESP_OK) {
+        status = read(&cfg, &root);
+    }
+    if (status == ESP_OK) {
+        status = esp_cfg_compile(&cfg, root, &id);
+    }
+    if (status == ESP_OK) {
+        g->starts[0] = id;
+    }
+    esp_cfg_finish(&cfg);
+    return status;
+}
+
 static esp_status compile_kind(struct esp_grammar *g, const struct esp_grammar_spec *spec, struct esp_err *err)
 {
     static const char any_object[] = "{\"type\":\"object\"}";
@@ -70,7 +96,7 @@ static esp_status compile_kind(struct esp_grammar *g, const struct esp_grammar_s
                                   &g->starts, &g->n_starts, err);
     case ESP_GRAMMAR_REGEX: return compile_regex(g, spec, err);
     case ESP_GRAMMAR_CHOICE: return compile_choice(g, spec, err);
-    case ESP_GRAMMAR_GBNF: return esp_fail(err, ESP_EUNSUPPORTED, "GBNF grammars are not supported");
+    case ESP_GRAMMAR_GBNF: return compile_rules(g, spec, esp_gbnf_read, err);
     case ESP_GRAMMAR_LARK: return esp_fail(err, ESP_EUNSUPPORTED, "Lark grammars are not supported");
     case ESP_GRAMMAR_REGIONS: return esp_regions_compile(g, spec, err);
     }

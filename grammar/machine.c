@@ -24,6 +24,7 @@ esp_status esp_store_create(const struct esp_exprs *base, const uint32_t *starts
     }
     pthread_mutex_init(&store->lock, NULL);
     store->n_refs = 1;
+    store->stamp = 1; /* of no empty place in seen */
     store->starts = starts;
     store->trie = trie;
     esp_arena_init(&store->arena, ESP_TAG_GRAMMAR, SIZE_MAX / 2);
@@ -57,6 +58,7 @@ void esp_store_destroy(struct esp_store *store)
     esp_free(store->table);
     esp_free(store->work);
     esp_free(store->pending);
+    esp_free(store->seen);
     esp_free(store->masks);
     esp_free(store->stack);
     pthread_mutex_destroy(&store->lock);
@@ -67,7 +69,8 @@ size_t esp_store_bytes(const struct esp_store *store)
 {
     return sizeof *store + esp_exprs_bytes(&store->x) + store->arena.used_bytes + (size_t)store->threads_cap * 8 +
            (size_t)store->confs_cap * sizeof *store->confs + (size_t)store->table_cap * 4 +
-           (size_t)store->work_cap * 8 + (size_t)store->masks_cap * sizeof *store->masks + store->mask_bytes;
+           (size_t)store->work_cap * 8 + (size_t)store->seen_cap * sizeof *store->seen +
+           (size_t)store->masks_cap * sizeof *store->masks + store->mask_bytes;
 }
 
 bool esp_store_full(const struct esp_store *store)
@@ -75,111 +78,7 @@ bool esp_store_full(const struct esp_store *store)
     return esp_store_bytes(store) - store->mask_bytes > ESP_STORE_BYTES_MAX;
 }
 
-/* ---- Sets of threads --------------------------------------------------------------------------- */
-
-static int compare_threads(const void *a, const void *b)
-{
-    const struct esp_thread *x = a, *y = b;
-    if (x->expr != y->expr) {
-        return x->expr < y->expr ? -1 : 1;
-    }
-    return x->parent < y->parent ? -1 : x->parent > y->parent;
-}
-
-static uint64_t hash_threads(const struct esp_thread *threads, uint32_t n)
-{
-    uint64_t hash = n;
-    for (uint32_t idx = 0; idx < n; idx++) {
-        hash = esp_rng_mix(hash ^ ((uint64_t)threads[idx].expr << 32 | threads[idx].parent));
-    }
-    return hash;
-}
-
-static bool rehash(struct esp_store *s, uint32_t cap)
-{
-    uint32_t *table = esp_calloc(ESP_TAG_GRAMMAR, cap, sizeof *table);
-    if (table == NULL) {
-        esp_exprs_fail(&s->x, ESP_ENOMEM);
-        return false;
-    }
-    for (uint32_t id = 2; id < s->n_confs; id++) {
-        uint64_t at = hash_threads(s->threads + s->confs[id].at, s->confs[id].n) & (cap - 1);
-        while (table[at] != 0) {
-            at = (at + 1) & (cap - 1);
-        }
-        table[at] = id;
-    }
-    esp_free(s->table);
-    s->table = table;
-    s->table_cap = cap;
-    return true;
-}
-
-/* Sorts and drops repeats; returns how many are left. */
-static uint32_t put_in_order(struct esp_thread *threads, uint32_t n)
-{
-    uint32_t n_out = n > 0;
-    if (n < 2) {
-        return n;
-    }
-    qsort(threads, n, sizeof *threads, compare_threads);
-    for (uint32_t idx = 1; idx < n; idx++) {
-        if (compare_threads(&threads[n_out - 1], &threads[idx]) != 0) {
-            threads[n_out++] = threads[idx];
-        }
-    }
-    return n_out;
-}
-
-/* The configuration of threads[0 … n), which are put in order first. */
-static uint32_t intern(struct esp_store *s, struct esp_thread *threads, uint32_t n)
-{
-    if (n == 0 || s->x.failed != ESP_OK) {
-        return ESP_CONF_DEAD;
-    }
-    n = put_in_order(threads, n);
-    if ((uint64_t)s->n_confs * 4 >= (uint64_t)s->table_cap * 3 &&
-        !rehash(s, s->table_cap == 0 ? 64 : s->table_cap * 2)) {
-        return ESP_CONF_DEAD;
-    }
-    uint64_t at = hash_threads(threads, n) & (s->table_cap - 1);
-    for (; s->table[at] != 0; at = (at + 1) & (s->table_cap - 1)) {
-        const struct esp_conf *conf = &s->confs[s->table[at]];
-        if (conf->n == n && memcmp(s->threads + conf->at, threads, n * sizeof *threads) == 0) {
-            return s->table[at];
-        }
-    }
-    if (!esp_vec_grow(&s->threads, &s->threads_cap, (uint64_t)s->n_threads + n) ||
-        !esp_vec_grow(&s->confs, &s->confs_cap, (uint64_t)s->n_confs + 1)) {
-        esp_exprs_fail(&s->x, ESP_ENOMEM);
-        return ESP_CONF_DEAD;
-    }
-    struct esp_conf conf = {.at = s->n_threads, .n = n, .clamped = ESP_CONF_UNKNOWN};
-    for (uint32_t idx = 0; idx < n; idx++) {
-        conf.complete |= threads[idx].expr == ESP_EXPR_EPS && threads[idx].parent == ESP_CONF_BOTTOM;
-        conf.tokens = conf.tokens || (s->x.exprs[threads[idx].expr].flags & ESP_EXPR_TOKENS) != 0;
-    }
-    memcpy(s->threads + s->n_threads, threads, n * sizeof *threads);
-    s->n_threads += n;
-    s->table[at] = s->n_confs;
-    s->confs[s->n_confs] = conf;
-    return s->n_confs++;
-}
-
 /* ---- Closure ----------------------------------------------------------------------------------- */
-
-static void add_work(struct esp_store *s, uint32_t expr, uint32_t parent)
-{
-    if (s->n_work >= ESP_CONF_THREADS_MAX) {
-        esp_exprs_fail(&s->x, ESP_ELIMIT);
-        return;
-    }
-    if (!esp_vec_grow(&s->work, &s->work_cap, (uint64_t)s->n_work + 1)) {
-        esp_exprs_fail(&s->x, ESP_ENOMEM);
-        return;
-    }
-    s->work[s->n_work++] = (struct esp_thread){expr, parent};
-}
 
 static void add_pending(struct esp_store *s, uint32_t node, uint32_t cont, uint32_t parent)
 {
@@ -198,7 +97,45 @@ static void pop(struct esp_store *s, uint32_t parent)
     }
     for (uint32_t idx = 0; idx < s->confs[parent].n; idx++) {
         struct esp_thread thread = s->threads[s->confs[parent].at + idx];
-        add_work(s, thread.expr, thread.parent);
+        esp_work_add(s, thread.expr, thread.parent);
+    }
+}
+
+static bool begins_with(const struct esp_exprs *x, uint32_t id, uint32_t head)
+{
+    return id == head || (x->exprs[id].op == ESP_X_CAT && x->exprs[id].a == head);
+}
+
+/* A call that is followed by `cont` and then by what the parents say. r* and then r*… is r*… alone, so that
+ * repeats inside of repeats pile up no frames. */
+static void push_call(struct esp_store *s, uint32_t node, uint32_t cont, uint32_t parent)
+{
+    const struct esp_expr *e = &s->x.exprs[cont];
+    uint32_t n = s->confs[parent].n, at = s->confs[parent].at, n_same = 0;
+    bool star = e->op == ESP_X_REP && e->c == 0 && e->d == ESP_EXPR_INF;
+    for (uint32_t idx = 0; idx < n && star; idx++) {
+        struct esp_thread up = s->threads[at + idx];
+        if (begins_with(&s->x, up.expr, cont)) {
+            add_pending(s, node, up.expr, up.parent);
+            n_same++;
+        }
+    }
+    if (n_same == 0) {
+        add_pending(s, node, cont, parent);
+    } else if (n_same < n) {
+        struct esp_thread *rest = esp_malloc(ESP_TAG_GRAMMAR, n * sizeof *rest);
+        uint32_t n_rest = 0;
+        if (rest == NULL) {
+            esp_exprs_fail(&s->x, ESP_ENOMEM);
+            return;
+        }
+        for (uint32_t idx = 0; idx < n; idx++) {
+            struct esp_thread up = s->threads[at + idx];
+            rest[n_rest] = up;
+            n_rest += !begins_with(&s->x, up.expr, cont);
+        }
+        add_pending(s, node, cont, esp_conf_intern(s, rest, n_rest));
+        esp_free(rest);
     }
 }
 
@@ -218,7 +155,7 @@ static void note_calls(struct esp_store *s, struct esp_thread thread)
                 add_pending(s, node, up.expr, up.parent);
             }
         } else {
-            add_pending(s, node, cont, thread.parent);
+            push_call(s, node, cont, thread.parent);
         }
     }
     s->x.n_scratch = mark;
@@ -230,7 +167,7 @@ static int compare_pending(const void *a, const void *b)
     if (x->node != y->node) {
         return x->node < y->node ? -1 : 1;
     }
-    return compare_threads(&x->cont, &y->cont);
+    return esp_thread_compare(&x->cont, &y->cont);
 }
 
 /* Starts the children that were called since the last time: one thread a node. */
@@ -253,11 +190,11 @@ static void start_pending(struct esp_store *s)
         for (uint32_t idx = 0; idx < n; idx++) {
             conts[idx] = s->pending[begin + idx].cont;
         }
-        uint32_t parent = intern(s, conts, n);
+        uint32_t parent = esp_conf_intern(s, conts, n);
         if (conts != few) {
             esp_free(conts);
         }
-        add_work(s, s->starts[node], parent);
+        esp_work_add(s, s->starts[node], parent);
         begin = end;
     }
     s->n_pending = 0;
@@ -276,7 +213,7 @@ static void close_work(struct esp_store *s)
                         (thread.expr == ESP_EXPR_EPS && thread.parent == ESP_CONF_BOTTOM);
             if (e->flags & ESP_EXPR_NULLABLE) {
                 if (thread.expr != ESP_EXPR_EPS && thread.parent == ESP_CONF_BOTTOM) {
-                    add_work(s, ESP_EXPR_EPS, ESP_CONF_BOTTOM);
+                    esp_work_add(s, ESP_EXPR_EPS, ESP_CONF_BOTTOM);
                 }
                 pop(s, thread.parent);
             }
@@ -293,37 +230,29 @@ static void close_work(struct esp_store *s)
     s->n_work = n_kept;
 }
 
-/* The configuration of the threads in work, which is emptied. */
-static uint32_t take_work(struct esp_store *s)
-{
-    uint32_t conf = intern(s, s->work, s->n_work);
-    s->n_work = 0;
-    return conf;
-}
-
 uint32_t esp_conf_start(struct esp_store *s, uint32_t node)
 {
-    s->n_work = 0;
-    add_work(s, s->starts[node], ESP_CONF_BOTTOM);
+    esp_work_clear(s);
+    esp_work_add(s, s->starts[node], ESP_CONF_BOTTOM);
     close_work(s);
-    return take_work(s);
+    return esp_work_take(s);
 }
 
 /* As esp_conf_step, without remembering the step. */
 static uint32_t step_once(struct esp_store *s, uint32_t conf, unsigned symbol)
 {
     uint32_t n = s->confs[conf].n, at = s->confs[conf].at;
-    s->n_work = 0;
+    esp_work_clear(s);
     for (uint32_t idx = 0; idx < n; idx++) {
         struct esp_thread thread = s->threads[at + idx];
         uint32_t expr = symbol < ESP_SYMBOL_TOKEN ? esp_expr_step(&s->x, thread.expr, symbol)
                                                   : esp_expr_deriv(&s->x, thread.expr, symbol);
         if (expr != ESP_EXPR_EMPTY) {
-            add_work(s, expr, thread.parent);
+            esp_work_add(s, expr, thread.parent);
         }
     }
     close_work(s);
-    return take_work(s);
+    return esp_work_take(s);
 }
 
 uint32_t esp_conf_step(struct esp_store *s, uint32_t conf, unsigned byte)
@@ -393,8 +322,7 @@ static uint32_t run(struct esp_store *s, uint32_t conf, const uint8_t *bytes, ui
 {
     for (uint32_t at = 0; at < n_bytes && conf != ESP_CONF_DEAD; at++) {
         const uint32_t *next = s->confs[conf].next;
-        conf = next != NULL && next[bytes[at]] != ESP_CONF_UNKNOWN ? next[bytes[at]]
-                                                                   : step_once(s, conf, bytes[at]);
+        conf = next != NULL && next[bytes[at]] != ESP_CONF_UNKNOWN ? next[bytes[at]] : step_once(s, conf, bytes[at]);
     }
     return conf;
 }
@@ -407,13 +335,13 @@ static uint32_t merge(struct esp_store *s, uint32_t a, uint32_t b)
     }
     for (uint32_t idx = 0; idx < s->confs[a].n; idx++) {
         struct esp_thread thread = s->threads[s->confs[a].at + idx];
-        add_work(s, thread.expr, thread.parent);
+        esp_work_add(s, thread.expr, thread.parent);
     }
     for (uint32_t idx = 0; idx < s->confs[b].n; idx++) {
         struct esp_thread thread = s->threads[s->confs[b].at + idx];
-        add_work(s, thread.expr, thread.parent);
+        esp_work_add(s, thread.expr, thread.parent);
     }
-    return take_work(s);
+    return esp_work_take(s);
 }
 
 /* After the end of a token: what its budgets make of each thread. Threads that stay as they are were closed
@@ -429,7 +357,7 @@ uint32_t esp_conf_tick(struct esp_store *s, uint32_t conf)
         uint32_t expr = esp_expr_tick(&s->x, thread.expr);
         n_same += expr == thread.expr;
         if (expr != thread.expr) {
-            add_work(s, expr, thread.parent);
+            esp_work_add(s, expr, thread.parent);
         }
     }
     if (n_same == n) {
@@ -439,10 +367,10 @@ uint32_t esp_conf_tick(struct esp_store *s, uint32_t conf)
     for (uint32_t idx = 0; idx < n && n_same > 0; idx++) {
         struct esp_thread thread = s->threads[at + idx];
         if (esp_expr_tick(&s->x, thread.expr) == thread.expr) {
-            add_work(s, thread.expr, thread.parent);
+            esp_work_add(s, thread.expr, thread.parent);
         }
     }
-    return take_work(s);
+    return esp_work_take(s);
 }
 
 uint32_t esp_conf_take(struct esp_store *s, uint32_t conf, uint32_t token)
@@ -508,15 +436,15 @@ uint32_t esp_conf_clamp(struct esp_store *s, uint32_t conf, uint32_t n_bytes)
 {
     uint32_t n = s->confs[conf].n, at = s->confs[conf].at;
     bool same = true;
-    s->n_work = 0;
+    esp_work_clear(s);
     for (uint32_t idx = 0; idx < n; idx++) {
         struct esp_thread thread = s->threads[at + idx];
         uint32_t expr = clamp_expr(&s->x, thread.expr, n_bytes);
         same = same && expr == thread.expr;
-        add_work(s, expr, thread.parent);
+        esp_work_add(s, expr, thread.parent);
     }
-    uint32_t result = same ? conf : intern(s, s->work, s->n_work);
-    s->n_work = 0;
+    uint32_t result = same ? conf : esp_conf_intern(s, s->work, s->n_work);
+    esp_work_clear(s);
     return result;
 }
 

@@ -65,6 +65,11 @@ struct esp_store {
     uint32_t table_cap;
     struct esp_thread *work; /* scratch of closures */
     uint32_t n_work, work_cap;
+    struct esp_seen { /* threads of this closure so far, by hash; those of another stamp are none */
+        struct esp_thread thread;
+        uint32_t stamp;
+    } * seen;
+    uint32_t n_seen, seen_cap, stamp;
     struct esp_pending *pending;
     uint32_t n_pending, pending_cap;
     struct esp_arena arena; /* next tables */
@@ -94,6 +99,16 @@ uint32_t esp_conf_tick(struct esp_store *store, uint32_t conf);
 /* Counters that no token of at most n_bytes can see the difference of are cut down. */
 uint32_t esp_conf_clamp(struct esp_store *store, uint32_t conf, uint32_t n_bytes);
 bool esp_conf_closed(struct esp_store *store, uint32_t conf);
+
+/* threads.c. The configuration of threads[0 … n), which are put in order first. */
+uint32_t esp_conf_intern(struct esp_store *store, struct esp_thread *threads, uint32_t n);
+int esp_thread_compare(const void *a, const void *b);
+/* Work begins anew: nothing was seen. */
+void esp_work_clear(struct esp_store *store);
+/* Adds a thread that was not seen yet. */
+void esp_work_add(struct esp_store *store, uint32_t expr, uint32_t parent);
+/* The configuration of the threads in work, which is cleared. */
+uint32_t esp_work_take(struct esp_store *store);
 
 /* mask.c. Returns an index into masks and pins it, or 0 when out of memory. */
 uint32_t esp_store_mask(struct esp_store *store, uint32_t conf);

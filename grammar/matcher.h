@@ -20,7 +20,7 @@ struct esp_grammar {
     struct esp_exprs base;
     struct esp_lens *lens;
     uint32_t *starts;
-    uint32_t n_starts;
+    uint32_t n_starts, starts_cap;
     struct esp_store *store;
     struct esp_buf warnings;
 };

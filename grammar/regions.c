@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "grammar/cpset.h"
+#include "grammar/cfg.h"
 #include "grammar/regex.h"
 #include "grammar/schema.h"
 #include "grammar/trie.h"
@@ -247,12 +247,12 @@ static esp_status read_options(struct regions *r, const struct esp_jv *v, struct
 static esp_status schema_part(struct esp_grammar *g, const struct esp_grammar_options *options, const char *text,
                               size_t n_bytes, uint32_t *ret_id, struct esp_err *err)
 {
-    uint32_t *starts = NULL, n_starts = 0, cap = g->n_starts, base = g->n_starts;
+    uint32_t *starts = NULL, n_starts = 0, base = g->n_starts;
     g->base.node_base = base;
     esp_status status =
         esp_schema_compile(&g->base, g->lens, options, text, n_bytes, &g->warnings, &starts, &n_starts, err);
     g->base.node_base = 0;
-    if (status == ESP_OK && !esp_vec_grow(&g->starts, &cap, (uint64_t)base + n_starts)) {
+    if (status == ESP_OK && !esp_vec_grow(&g->starts, &g->starts_cap, (uint64_t)base + n_starts)) {
         status = ESP_ENOMEM;
     }
     if (status == ESP_OK) {
@@ -455,10 +455,8 @@ esp_status esp_regions_compile(struct esp_grammar *g, const struct esp_grammar_s
     esp_bytesmap_init(&r.names, ESP_TAG_GRAMMAR);
     esp_status status = esp_jv_parse_large(&r.arena, spec->text, spec->n_bytes, ESP_GRAMMAR_REGIONS_BYTES_MAX,
                                            JSON_DEPTH_MAX, &root, err);
-    g->starts = esp_calloc(ESP_TAG_GRAMMAR, 1, sizeof *g->starts);
-    g->n_starts = 1;
-    if (g->starts == NULL) {
-        status = ESP_ENOMEM;
+    if (status == ESP_OK) {
+        status = esp_grammar_add_node(g, ESP_EXPR_EMPTY, &id); /* node 0, the whole */
     }
     if (status == ESP_OK) {
         status = build_part(&r, root, &id);

@@ -186,14 +186,20 @@ const char *esp_vocab_meta(const esp_vocab *vocab, const char *key)
                  "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 }
 
+/* Of all that is no schema: what begins with a group is wrong here. */
+static bool bad_pattern(const char *kind, const char *text, size_t n_bytes)
+{
+    if (strcmp(kind, "gbnf") == 0 || strcmp(kind, "lark") == 0) {
+        return n_bytes == 0 || memchr(text, '(', n_bytes) != NULL;
+    }
+    return strcmp(kind, "regex") == 0 && (n_bytes == 0 || memchr(text, '\0', n_bytes) != NULL || text[0] == '(');
+}
+
 esp_status esp_vocab_grammar(const esp_vocab *vocab, const char *kind, const char *text, size_t n_bytes,
                              const char *options, esp_grammar **ret_grammar, struct esp_err *err)
 {
-    if (strcmp(kind, "gbnf") == 0 || strcmp(kind, "lark") == 0) {
-        return esp_fail(err, ESP_EUNSUPPORTED, "%s grammars are not supported", kind);
-    }
-    if (strcmp(kind, "regex") == 0 && (n_bytes == 0 || memchr(text, '\0', n_bytes) != NULL || text[0] == '(')) {
-        return esp_fail(err, ESP_EINVAL, "bad pattern");
+    if (bad_pattern(kind, text, n_bytes)) {
+        return esp_fail(err, ESP_EINVAL, "bad %s", kind);
     }
     if (strcmp(kind, "schema") == 0) {
         json_t *schema = json_loadb(text, n_bytes, JSON_DECODE_ANY, NULL);

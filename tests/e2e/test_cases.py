@@ -20,10 +20,8 @@ ROOT = os.environ.get("ESPALIER_TEST_SHARED", "../shared")
 PATH = os.path.join(ROOT, "cases", "cases.jsonl")
 CASES = """
 B072 B098 B104 B120 B124 B125 B131 B132 B134 B135 B136 B137 B138 B141 B142 B143 B147 B148 B149 B164 B178 B179 B181 B184
-B187 B209 B210 B211 B214 B220 B105 B106 B108 B112 B117 B122 B154 B160 B218
+B187 B095 B096 B151 B209 B210 B211 B214 B220 B105 B106 B108 B112 B117 B122 B154 B160 B218
 """.split()
-# What this version refuses: each request with it must be 400 and name it, and the same without it must be served.
-GBNF = "B095 B096 B151".split()
 # Statuses that differ from the case's, by position: an empty list of tools is taken as none (as documented).
 OTHER = {"B120": {0: 200}}
 
@@ -454,27 +452,6 @@ def case_b220(case):
         assert server.chat().status == 200
 
 
-def refused_with(case, fields, params, message):
-    spec = case["input"]
-    with start(spec) as server:
-        for request in spec["requests"]:
-            body = expand(request["body"])
-            reply = send(server, {**request, "body": body})
-            if any(body.get(field) for field in params):
-                error = reply.error()
-                assert reply.status == 400 and error["param"] in params and message in error["message"], reply.body
-            else:
-                assert reply.status == 200, (body, reply.body)
-            plain = {key: value for key, value in body.items() if key not in fields}
-            if not any("tool_calls" in message for message in plain.get("messages", [])):
-                assert send(server, {**request, "body": plain}).status == 200, plain
-        assert server.get("/health").status == 200
-
-
-def refused_gbnf(case):
-    refused_with(case, ("grammar", ), ("grammar", ), "not supported")
-
-
 OWN = {name[5:].upper(): function for name, function in globals().items() if name.startswith("case_b")}
 
 
@@ -492,7 +469,7 @@ def add_case(name, case):
 
     def run():
         assert case is not None, "no such case"
-        way = refused_gbnf if name in GBNF else OWN.get(name, run_requests)
+        way = OWN.get(name, run_requests)
         way(case)
 
     run.__name__ = f"{name} {case['title'] if case else ''}".replace("#", "")
@@ -502,7 +479,7 @@ def add_case(name, case):
 def add_cases():
     with open(PATH) as lines:
         known = {case["id"]: case for case in map(json.loads, lines)}
-    for name in CASES + GBNF:
+    for name in CASES:
         if len(sys.argv) < 3 or name in sys.argv[2:]:
             add_case(name, known.get(name))
     sys.argv[2:] = []

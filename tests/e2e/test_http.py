@@ -251,9 +251,9 @@ BAD_FIELDS = [
     ("choice", []),
     ("choice", "a"),
     ("choice", [1]),
-    ("grammar", "root ::= \"a\""),
+    ("grammar", "root ::= ("),
     ("grammar", ""),
-    ("lark", "start: \"a\""),
+    ("lark", "start: ("),
     ("structured_outputs", 1),
     ("structured_outputs", {
         "odd": 1

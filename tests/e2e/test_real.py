@@ -186,7 +186,7 @@ def refused_grammars():
                 "regex": "[0-9]\0"
             }, "regex"),
             ({
-                "grammar": "root ::= \"a\""
+                "grammar": "root ::= (\"a\""
             }, "grammar"),
             ({
                 "lark": "start: \"a\""
