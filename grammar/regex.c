@@ -2,6 +2,7 @@
  *
  *   text ──parse──► tree in an arena ──build──► expression
  *
+ * Look-around, and anchors that are not at the ends, go to regex_look.c.
  * Anchors: the language searched for is Σ* p Σ*. `build` carries two flags down the tree, whether a node
  * stands at the left and at the right end; an end puts Σ* beside itself unless an anchor stands there.
  * Thread: the owner's of the expressions.
@@ -10,34 +11,26 @@
 
 #include <string.h>
 
-#include "grammar/regex_class.h"
+#include "grammar/regex_tree.h"
 #include "runtime/base/utf8.h"
 
-enum kind { RE_EMPTY, RE_SET, RE_CAT, RE_ALT, RE_REP, RE_BEGIN, RE_END };
+static esp_status parse_alt(struct esp_regex_reader *in, unsigned depth, struct esp_regex_node **ret);
 
-struct node {
-    enum kind kind;
-    bool anchored; /* holds an anchor */
-    uint32_t lo, hi;
-    struct esp_cpset set;
-    struct node *child, *last, *next; /* children are a list */
-};
-
-static esp_status parse_alt(struct esp_regex_reader *in, unsigned depth, struct node **ret);
-
-static struct node *new_node(struct esp_regex_reader *in, enum kind kind)
+static struct esp_regex_node *new_node(struct esp_regex_reader *in, enum esp_regex_kind kind)
 {
-    struct node *node = esp_arena_alloc(in->arena, 1, sizeof *node);
+    struct esp_regex_node *node = esp_arena_alloc(in->arena, 1, sizeof *node);
     if (node != NULL) {
         node->kind = kind;
-        node->anchored = kind == RE_BEGIN || kind == RE_END;
+        node->looks = kind == ESP_RE_LOOK || kind == ESP_RE_BORDER;
+        node->anchored = node->looks || kind == ESP_RE_BEGIN || kind == ESP_RE_END;
     }
     return node;
 }
 
-static void add_child(struct node *node, struct node *child)
+static void add_child(struct esp_regex_node *node, struct esp_regex_node *child)
 {
     node->anchored = node->anchored || child->anchored;
+    node->looks = node->looks || child->looks;
     if (node->last == NULL) {
         node->child = child;
     } else {
@@ -68,18 +61,24 @@ static esp_status parse_group_name(struct esp_regex_reader *in)
     return ESP_OK;
 }
 
-/* (?: (?<name> and what is refused after (? */
-static esp_status parse_group_head(struct esp_regex_reader *in)
+/* (?: (?<name> (?= (?! (?<= (?<! and what is refused after (?. *ret_look is set for the last four. */
+static esp_status parse_group_head(struct esp_regex_reader *in, struct esp_regex_node **ret_look)
 {
     if (!esp_regex_take(in, '?') || esp_regex_take(in, ':')) {
         return ESP_OK;
     }
     char c = esp_regex_peek(in), after = in->at + 1 < in->n ? in->text[in->at + 1] : '\0';
-    if (c == '<' && (after == '=' || after == '!')) {
-        c = after;
-    }
+    bool behind = c == '<' && (after == '=' || after == '!');
+    c = behind ? after : c;
     if (c == '=' || c == '!') {
-        return esp_regex_fail(in, ESP_EUNSUPPORTED, "look-around is not supported");
+        in->at += behind ? 2 : 1;
+        *ret_look = new_node(in, ESP_RE_LOOK);
+        if (*ret_look == NULL) {
+            return ESP_ENOMEM;
+        }
+        (*ret_look)->negative = c == '!';
+        (*ret_look)->behind = behind;
+        return ESP_OK;
     }
     if (!esp_regex_take(in, '<')) {
         return esp_regex_fail(in, ESP_EUNSUPPORTED, "group of kind (?%c is not supported", c == '\0' ? ' ' : c);
@@ -87,9 +86,9 @@ static esp_status parse_group_head(struct esp_regex_reader *in)
     return parse_group_name(in);
 }
 
-static esp_status parse_set(struct esp_regex_reader *in, struct node **ret)
+static esp_status parse_set(struct esp_regex_reader *in, struct esp_regex_node **ret)
 {
-    struct node *node = new_node(in, RE_SET);
+    struct esp_regex_node *node = new_node(in, ESP_RE_SET);
     if (node == NULL) {
         return ESP_ENOMEM;
     }
@@ -115,31 +114,45 @@ static esp_status parse_set(struct esp_regex_reader *in, struct node **ret)
     return status;
 }
 
-static esp_status parse_atom(struct esp_regex_reader *in, unsigned depth, struct node **ret)
+static esp_status parse_group(struct esp_regex_reader *in, unsigned depth, struct esp_regex_node **ret)
+{
+    struct esp_regex_node *look = NULL, *inner = NULL;
+    in->at++;
+    esp_status status = parse_group_head(in, &look);
+    if (status == ESP_OK) {
+        status = parse_alt(in, depth + 1, &inner);
+    }
+    if (status == ESP_OK && !esp_regex_take(in, ')')) {
+        status = esp_regex_fail(in, ESP_EINVAL, "group without end");
+    }
+    if (status == ESP_OK && look != NULL) {
+        add_child(look, inner);
+    }
+    *ret = look != NULL ? look : inner;
+    return status;
+}
+
+static esp_status parse_atom(struct esp_regex_reader *in, unsigned depth, struct esp_regex_node **ret)
 {
     char c = esp_regex_peek(in);
     if (c == '^' || c == '$') {
         in->at++;
-        *ret = new_node(in, c == '^' ? RE_BEGIN : RE_END);
+        *ret = new_node(in, c == '^' ? ESP_RE_BEGIN : ESP_RE_END);
         return *ret == NULL ? ESP_ENOMEM : ESP_OK;
     }
     if (c == '*' || c == '+' || c == '?') {
         return esp_regex_fail(in, ESP_EINVAL, "nothing to repeat");
     }
-    if (c != '(') {
-        return parse_set(in, ret);
+    if (c == '\\' && in->at + 1 < in->n && (in->text[in->at + 1] | 0x20) == 'b') {
+        *ret = new_node(in, ESP_RE_BORDER);
+        if (*ret != NULL) {
+            (*ret)->negative = in->text[in->at + 1] == 'B';
+        }
+        in->at += 2;
+        return *ret == NULL ? ESP_ENOMEM : ESP_OK;
     }
-    in->at++;
-    esp_status status = parse_group_head(in);
-    if (status == ESP_OK) {
-        status = parse_alt(in, depth + 1, ret);
-    }
-    if (status == ESP_OK && !esp_regex_take(in, ')')) {
-        status = esp_regex_fail(in, ESP_EINVAL, "group without end");
-    }
-    return status;
+    return c == '(' ? parse_group(in, depth, ret) : parse_set(in, ret);
 }
-
 /* A decimal number of a quantifier; false when there is none. */
 static bool parse_count(struct esp_regex_reader *in, uint32_t *ret)
 {
@@ -194,7 +207,7 @@ static esp_status parse_quantifier(struct esp_regex_reader *in, uint32_t *ret_lo
     return ESP_OK;
 }
 
-static esp_status parse_repeat(struct esp_regex_reader *in, struct node **node)
+static esp_status parse_repeat(struct esp_regex_reader *in, struct esp_regex_node **node)
 {
     uint32_t lo = 0, hi = 0;
     bool there;
@@ -203,10 +216,10 @@ static esp_status parse_repeat(struct esp_regex_reader *in, struct node **node)
         return status;
     }
     esp_regex_take(in, '?'); /* lazy: the same language */
-    if ((*node)->kind == RE_BEGIN || (*node)->kind == RE_END) {
-        return esp_regex_fail(in, ESP_EINVAL, "an anchor cannot be repeated");
+    if ((*node)->anchored && (*node)->kind >= ESP_RE_BEGIN) {
+        return esp_regex_fail(in, ESP_EINVAL, "an anchor or a look-around cannot be repeated");
     }
-    struct node *rep = new_node(in, RE_REP);
+    struct esp_regex_node *rep = new_node(in, ESP_RE_REP);
     if (rep == NULL) {
         return ESP_ENOMEM;
     }
@@ -218,12 +231,12 @@ static esp_status parse_repeat(struct esp_regex_reader *in, struct node **node)
     return status == ESP_OK && there ? esp_regex_fail(in, ESP_EINVAL, "nothing to repeat") : status;
 }
 
-static esp_status parse_cat(struct esp_regex_reader *in, unsigned depth, struct node **ret)
+static esp_status parse_cat(struct esp_regex_reader *in, unsigned depth, struct esp_regex_node **ret)
 {
-    struct node *cat = new_node(in, RE_CAT);
+    struct esp_regex_node *cat = new_node(in, ESP_RE_CAT);
     esp_status status = cat == NULL ? ESP_ENOMEM : ESP_OK;
     while (status == ESP_OK && in->at < in->n && in->text[in->at] != '|' && in->text[in->at] != ')') {
-        struct node *atom;
+        struct esp_regex_node *atom = NULL;
         status = parse_atom(in, depth, &atom);
         if (status == ESP_OK) {
             status = parse_repeat(in, &atom);
@@ -236,15 +249,15 @@ static esp_status parse_cat(struct esp_regex_reader *in, unsigned depth, struct 
     return status;
 }
 
-static esp_status parse_alt(struct esp_regex_reader *in, unsigned depth, struct node **ret)
+static esp_status parse_alt(struct esp_regex_reader *in, unsigned depth, struct esp_regex_node **ret)
 {
     if (depth > ESP_REGEX_DEPTH_MAX) {
         return esp_regex_fail(in, ESP_ELIMIT, "groups are nested too deep");
     }
-    struct node *alt = new_node(in, RE_ALT);
+    struct esp_regex_node *alt = new_node(in, ESP_RE_ALT);
     esp_status status = alt == NULL ? ESP_ENOMEM : ESP_OK;
     do {
-        struct node *cat;
+        struct esp_regex_node *cat;
         if (status == ESP_OK) {
             status = parse_cat(in, depth, &cat);
         }
@@ -258,17 +271,7 @@ static esp_status parse_alt(struct esp_regex_reader *in, unsigned depth, struct 
 
 /* ---- To expressions ---------------------------------------------------------------------------- */
 
-struct build {
-    struct esp_exprs *x;
-    struct esp_regex_reader *in;
-    enum esp_spelling spelling;
-    uint32_t around; /* Σ* when searching, else EPS */
-    esp_status status;
-};
-
-static uint32_t build(struct build *b, const struct node *node, bool left, bool right);
-
-static uint32_t unsupported(struct build *b, const char *what)
+uint32_t esp_regex_unsupported(struct esp_regex_build *b, const char *what)
 {
     if (b->status == ESP_OK) {
         b->in->at = 0;
@@ -278,7 +281,7 @@ static uint32_t unsupported(struct build *b, const char *what)
 }
 
 /* id with Σ* where an end stands free. */
-static uint32_t ends(struct build *b, uint32_t id, bool left, bool right)
+static uint32_t ends(struct esp_regex_build *b, uint32_t id, bool left, bool right)
 {
     if (right) {
         id = esp_expr_cat(b->x, id, b->around);
@@ -286,14 +289,15 @@ static uint32_t ends(struct build *b, uint32_t id, bool left, bool right)
     return left ? esp_expr_cat(b->x, b->around, id) : id;
 }
 
-static uint32_t build_cat(struct build *b, const struct node *node, bool left, bool right)
+static uint32_t build_cat(struct esp_regex_build *b, const struct esp_regex_node *node, bool left, bool right)
 {
     if (node->child == NULL) {
         return left || right ? b->around : ESP_EXPR_EPS;
     }
     uint32_t mark = b->x->n_scratch;
-    for (const struct node *child = node->child; child != NULL; child = child->next) {
-        esp_exprs_push(b->x, build(b, child, left && child == node->child, right && child->next == NULL));
+    for (const struct esp_regex_node *child = node->child; child != NULL; child = child->next) {
+        bool first = child == node->child, last = child->next == NULL;
+        esp_exprs_push(b->x, esp_regex_build(b, child, left && first, right && last));
     }
     uint32_t id = ESP_EXPR_EPS;
     while (b->x->n_scratch > mark && b->x->failed == ESP_OK) {
@@ -303,44 +307,45 @@ static uint32_t build_cat(struct build *b, const struct node *node, bool left, b
     return id;
 }
 
-static uint32_t build_alt(struct build *b, const struct node *node, bool left, bool right)
+static uint32_t build_alt(struct esp_regex_build *b, const struct esp_regex_node *node, bool left, bool right)
 {
     uint32_t mark = b->x->n_scratch;
-    for (const struct node *child = node->child; child != NULL; child = child->next) {
-        esp_exprs_push(b->x, build(b, child, left, right));
+    for (const struct esp_regex_node *child = node->child; child != NULL; child = child->next) {
+        esp_exprs_push(b->x, esp_regex_build(b, child, left, right));
     }
     uint32_t id = esp_expr_alt(b->x, b->x->scratch + mark, b->x->n_scratch - mark);
     b->x->n_scratch = mark;
     return id;
 }
 
-static uint32_t build_rep(struct build *b, const struct node *node, bool left, bool right)
+static uint32_t build_rep(struct esp_regex_build *b, const struct esp_regex_node *node, bool left, bool right)
 {
     if (!node->anchored) {
-        return ends(b, esp_expr_rep(b->x, build(b, node->child, false, false), node->lo, node->hi), left, right);
+        uint32_t once = esp_regex_build(b, node->child, false, false);
+        return ends(b, esp_expr_rep(b->x, once, node->lo, node->hi), left, right);
     }
     if (node->hi != 1) {
-        return unsupported(b, "an anchor inside a repeat is not supported");
+        return esp_regex_unsupported(b, "an anchor inside a repeat is not supported");
     }
-    uint32_t id = build(b, node->child, left, right);
+    uint32_t id = esp_regex_build(b, node->child, left, right);
     return node->lo == 1 ? id : esp_expr_alt2(b->x, id, left || right ? b->around : ESP_EXPR_EPS);
 }
 
-static uint32_t build(struct build *b, const struct node *node, bool left, bool right)
+uint32_t esp_regex_build(struct esp_regex_build *b, const struct esp_regex_node *node, bool left, bool right)
 {
     switch (node->kind) {
-    case RE_SET: return ends(b, esp_spell_set(b->x, b->spelling, &node->set), left, right);
-    case RE_CAT: return build_cat(b, node, left, right);
-    case RE_ALT: return build_alt(b, node, left, right);
-    case RE_REP: return build_rep(b, node, left, right);
-    case RE_BEGIN:
+    case ESP_RE_SET: return ends(b, esp_spell_set(b->x, b->spelling, &node->set), left, right);
+    case ESP_RE_CAT: return build_cat(b, node, left, right);
+    case ESP_RE_ALT: return build_alt(b, node, left, right);
+    case ESP_RE_REP: return build_rep(b, node, left, right);
+    case ESP_RE_BEGIN:
         if (!left) {
-            return unsupported(b, "^ is only supported at the beginning of a pattern");
+            return esp_regex_unsupported(b, "^ is only supported at the beginning of a pattern");
         }
         return right ? b->around : ESP_EXPR_EPS;
-    case RE_END:
+    case ESP_RE_END:
         if (!right) {
-            return unsupported(b, "$ is only supported at the end of a pattern");
+            return esp_regex_unsupported(b, "$ is only supported at the end of a pattern");
         }
         return left ? b->around : ESP_EXPR_EPS;
     default: return left || right ? b->around : ESP_EXPR_EPS;
@@ -352,7 +357,7 @@ esp_status esp_regex_compile(struct esp_exprs *x, enum esp_spelling spelling, bo
 {
     struct esp_arena arena;
     struct esp_regex_reader in = {.text = pattern, .n = n_bytes, .arena = &arena, .err = err};
-    struct node *root;
+    struct esp_regex_node *root;
     if (n_bytes > ESP_REGEX_BYTES_MAX) {
         return esp_fail(err, ESP_ELIMIT, "pattern of %zu bytes is too long", n_bytes);
     }
@@ -366,11 +371,15 @@ esp_status esp_regex_compile(struct esp_exprs *x, enum esp_spelling spelling, bo
         status = esp_regex_fail(&in, ESP_EINVAL, "unmatched )");
     }
     if (status == ESP_OK) {
-        struct build b = {.x = x, .in = &in, .spelling = spelling, .around = ESP_EXPR_EPS};
+        struct esp_regex_build b = {.x = x, .in = &in, .spelling = spelling, .around = ESP_EXPR_EPS};
         if (search) {
             b.around = esp_spell_any(x, spelling);
         }
-        uint32_t id = build(&b, root, true, true);
+        uint32_t id = root->looks ? esp_regex_build_looks(&b, root) : esp_regex_build(&b, root, true, true);
+        if (b.status == ESP_EUNSUPPORTED && !root->looks) { /* anchors in the middle */
+            b.status = ESP_OK;
+            id = esp_regex_build_looks(&b, root);
+        }
         status = b.status != ESP_OK ? b.status : x->failed;
         if (status == ESP_OK) {
             *ret_id = id;

@@ -1,7 +1,8 @@
 /* Regular expressions of JSON Schema (ECMA-262) as expressions.
  *
  * Classes, \d \w \s, \p{…} of general categories, groups, alternatives, counted repeats, anchors at the ends.
- * Look-around, back-references, \b and anchors in the middle are refused with ESP_EUNSUPPORTED; what ECMA-262
+ * Look-ahead outside of repeats, look-behind at the ends, \b where the character before it is known, anchors anywhere
+ * outside of repeats. Back-references and the rest are refused with ESP_EUNSUPPORTED; what ECMA-262
  * does not allow is ESP_EINVAL; both with the offset of the place. Case matters; `.` is any character but
  * \n \r U+2028 U+2029. Nesting is limited to ESP_REGEX_DEPTH_MAX. Thread: the owner's of x.
  */

@@ -218,7 +218,7 @@ static esp_status escaped_char(struct esp_regex_reader *in, char c, uint32_t *re
     if (c == 'c') {
         return take_control(in, ret);
     }
-    if (c != '\0' && strchr("kbBAZzGK", c) != NULL) {
+    if (c != '\0' && strchr("kAZzGK", c) != NULL) {
         return esp_regex_fail(in, ESP_EUNSUPPORTED, "\\%c is not supported", c);
     }
     if (is_letter(c)) {

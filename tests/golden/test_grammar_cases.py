@@ -23,7 +23,7 @@ REFUSED = {
     "B062": ("UNSUPPORTED", "/$ref"),
     "B064": ("INVALID", "/type"),
     "B068": ("UNSAT", ""),
-    "B070": ("INVALID UNSUPPORTED", ""),
+    "B070": ("UNSAT", ""),  # [] is a class without characters: nothing matches
     "B072": ("INVALID", ""),
     "B080": ("INVALID", ""),
     "B081": ("INVALID", ""),
@@ -198,7 +198,7 @@ def main():
     for text in BAD_REGEXES:
         answer = driver.ask({"regex": text})
         code = answer.get("error", {}).get("code")
-        tap.check(code in ("INVALID", "UNSUPPORTED"), "B070 refused: " + json.dumps(text))
+        tap.check(code in ("INVALID", "UNSUPPORTED", "UNSAT"), "B070 refused: " + json.dumps(text))
     tap.check(driver.close() == 0 and oracle.close() == 0, "grammar check ends well")
     return tap.finish()
 
