@@ -222,6 +222,10 @@ static void sign_keys(struct esp_exprs *x, const struct esp_expr *e, uint64_t *s
         sign_heads(x, esp_keys_expand(x, e), signature);
         return;
     }
+    uint32_t free = esp_keys_free(x, e);
+    if (free != ESP_EXPR_EMPTY) {
+        sign_heads(x, free, signature);
+    }
     esp_keys_bytes(x, e, &set);
     for (unsigned byte = 0; byte < 256; byte++) {
         if (esp_byteset_has(&set, byte)) {

@@ -89,6 +89,12 @@ static void dump_keys(const struct esp_exprs *x, const struct esp_expr *e, struc
 {
     uint32_t n;
     const struct esp_key *keys = esp_objects_keys(x->objects, e->a, &n);
+    uint32_t free = esp_keys_free(x, e);
+    if (free != ESP_EXPR_EMPTY) {
+        esp_buf_str(buf, "(none of these) ");
+        dump_expr(x, free, buf, depth + 1);
+        return;
+    }
     esp_buf_char(buf, '{');
     for (uint32_t idx = e->c; idx < n; idx++) {
         esp_buf_str(buf, idx > e->c ? " " : "");

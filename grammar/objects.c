@@ -10,10 +10,11 @@
 #define NO_KEY UINT32_MAX
 
 struct node {
-    uint32_t cp;              /* the character that led here */
-    uint32_t child, sibling;  /* 0 = none; siblings in the order of their characters */
-    uint32_t key;             /* the key that ends here, or NO_KEY */
-    uint32_t begin, end;      /* keys of the subtree: sorted[begin … end) */
+    uint32_t cp;             /* the character that led here */
+    uint32_t child, sibling; /* 0 = none; siblings in the order of their characters */
+    uint32_t key;            /* the key that ends here, or NO_KEY */
+    bool ends;               /* a key ends here, perhaps one that cannot be written */
+    uint32_t begin, end;     /* keys of the subtree: sorted[begin … end) */
 };
 struct object {
     struct esp_members m; /* keys in the arena */
@@ -23,6 +24,7 @@ struct object {
     uint32_t *place;  /* [n_keys] where each is in sorted */
     uint32_t *needed; /* [n_keys + 1] how many required keys come at or after */
     uint32_t *limit;  /* [n_keys + 1] the first required key at or after, n_keys when there is none */
+    uint32_t free;    /* any text, the closing quote and what follows it in a member that is not declared */
 };
 struct esp_objects {
     struct object *items;
@@ -101,16 +103,19 @@ static uint32_t child_for(struct object *o, uint32_t at, uint32_t cp, uint32_t *
     return o->n_nodes++;
 }
 
-/* Adds sorted key number `idx`; false when out of memory. */
+/* Adds a key, number `idx` of those that can be written; false when out of memory. */
 static bool add_path(struct object *o, const struct sorted_key *key, uint32_t idx, uint32_t *last_child)
 {
     uint32_t at = 0, cp;
     for (uint32_t pos = 0;;) {
         struct node *node = &o->nodes[at];
-        node->begin = idx < node->begin ? idx : node->begin;
-        node->end = idx + 1;
+        if (key->key != NO_KEY) {
+            node->begin = idx < node->begin ? idx : node->begin;
+            node->end = idx + 1;
+        }
         if (pos == key->n_bytes) {
             node->key = key->key;
+            node->ends = true;
             return true;
         }
         int used = esp_utf8_decode(key->name + pos, key->n_bytes - pos, &cp);
@@ -122,32 +127,31 @@ static bool add_path(struct object *o, const struct sorted_key *key, uint32_t id
     }
 }
 
-static bool build_trie(struct object *o, struct esp_arena *arena)
+/* sorted: all keys, those that cannot be written without a number. */
+static bool build_trie(struct object *o, struct esp_arena *arena, struct sorted_key *sorted, uint32_t n_sorted)
 {
     uint64_t n_bytes = 1;
-    for (uint32_t idx = 0; idx < o->m.n_keys; idx++) {
-        n_bytes += o->m.keys[idx].n_bytes;
+    uint32_t n = 0;
+    for (uint32_t idx = 0; idx < n_sorted; idx++) {
+        n_bytes += sorted[idx].n_bytes;
     }
-    struct sorted_key *sorted = esp_calloc(ESP_TAG_GRAMMAR, (size_t)o->m.n_keys + 1, sizeof *sorted);
     uint32_t *last_child = esp_calloc(ESP_TAG_GRAMMAR, n_bytes, sizeof *last_child);
     o->sorted = esp_arena_alloc(arena, (size_t)o->m.n_keys + 1, sizeof *o->sorted);
     o->place = esp_arena_alloc(arena, (size_t)o->m.n_keys + 1, sizeof *o->place);
-    bool ok = sorted != NULL && last_child != NULL && o->sorted != NULL && o->place != NULL &&
-              esp_vec_grow(&o->nodes, &o->nodes_cap, 1);
+    bool ok = last_child != NULL && o->sorted != NULL && o->place != NULL && esp_vec_grow(&o->nodes, &o->nodes_cap, 1);
     if (ok) {
         o->nodes[0] = (struct node){.key = NO_KEY, .begin = UINT32_MAX};
         o->n_nodes = 1;
-        for (uint32_t idx = 0; idx < o->m.n_keys; idx++) {
-            sorted[idx] = (struct sorted_key){o->m.keys[idx].name, o->m.keys[idx].n_bytes, idx};
+        qsort(sorted, n_sorted, sizeof *sorted, compare_keys);
+    }
+    for (uint32_t idx = 0; ok && idx < n_sorted; idx++) {
+        if (sorted[idx].key != NO_KEY) {
+            o->sorted[n] = sorted[idx].key;
+            o->place[sorted[idx].key] = n;
         }
-        qsort(sorted, o->m.n_keys, sizeof *sorted, compare_keys);
+        ok = add_path(o, &sorted[idx], n, last_child);
+        n += sorted[idx].key != NO_KEY;
     }
-    for (uint32_t idx = 0; ok && idx < o->m.n_keys; idx++) {
-        o->sorted[idx] = sorted[idx].key;
-        o->place[sorted[idx].key] = idx;
-        ok = add_path(o, &sorted[idx], idx, last_child);
-    }
-    esp_free(sorted);
     esp_free(last_child);
     return ok;
 }
@@ -169,13 +173,22 @@ static bool count_needed(struct object *o, struct esp_arena *arena)
     return true;
 }
 
+/* Is there a spelling of the key? Nearly all are plain characters. */
 static bool spellable(struct esp_exprs *x, enum esp_spelling spelling, const struct esp_key *key)
 {
-    return esp_spell_text(x, spelling, key->name, key->n_bytes, ESP_EXPR_EPS) != ESP_EXPR_EMPTY;
+    for (uint32_t at = 0; at < key->n_bytes; at++) {
+        unsigned char c = (unsigned char)key->name[at];
+        if (c < 0x20 || c >= 0x80 || c == '"' || c == '\\' || !esp_byteset_has(&x->alphabet, c)) {
+            return esp_spell_text(x, spelling, key->name, key->n_bytes, ESP_EXPR_EPS) != ESP_EXPR_EMPTY;
+        }
+    }
+    return true;
 }
 
-/* Copies the keys that can be written. False when out of memory; *ret_fits: no required key is missing. */
-static bool copy_keys(struct esp_exprs *x, struct object *o, struct esp_arena *arena, bool *ret_fits)
+/* Copies the keys that can be written, and lists all of them. False when out of memory; *ret_fits: no required key
+ * is missing. */
+static bool copy_keys(struct esp_exprs *x, struct object *o, struct esp_arena *arena, struct sorted_key *sorted,
+                      bool *ret_fits)
 {
     struct esp_key *keys = esp_arena_alloc(arena, (size_t)o->m.n_keys + 1, sizeof *keys);
     uint32_t n = 0;
@@ -185,6 +198,7 @@ static bool copy_keys(struct esp_exprs *x, struct object *o, struct esp_arena *a
     }
     for (uint32_t idx = 0; idx < o->m.n_keys; idx++) {
         struct esp_key key = o->m.keys[idx];
+        sorted[idx] = (struct sorted_key){key.name, key.n_bytes, NO_KEY};
         if (key.after == ESP_EXPR_EMPTY || !spellable(x, o->m.spelling, &key)) {
             *ret_fits = *ret_fits && !key.required;
             continue;
@@ -193,11 +207,23 @@ static bool copy_keys(struct esp_exprs *x, struct object *o, struct esp_arena *a
         if (key.name == NULL) {
             return false;
         }
+        sorted[idx].key = n;
         keys[n++] = key;
     }
     o->m.keys = keys;
     o->m.n_keys = n;
     return true;
+}
+
+/* All tables of the keys. False when out of memory. */
+static bool build_keys(struct esp_exprs *x, struct object *o, struct esp_arena *arena, bool *ret_fits)
+{
+    uint32_t n_sorted = o->m.n_keys;
+    struct sorted_key *sorted = esp_calloc(ESP_TAG_GRAMMAR, (size_t)n_sorted + 1, sizeof *sorted);
+    bool ok = sorted != NULL && copy_keys(x, o, arena, sorted, ret_fits) && count_needed(o, arena) &&
+              build_trie(o, arena, sorted, n_sorted);
+    esp_free(sorted);
+    return ok;
 }
 
 /* ---- States ------------------------------------------------------------------------------------ */
@@ -293,13 +319,83 @@ uint32_t esp_keys_expand(struct esp_exprs *x, const struct esp_expr *e)
     return esp_expr_alt2(x, close, esp_expr_cat(x, comma, one_member(x, e->a, e->c, e->d)));
 }
 
-uint32_t esp_keys_deriv(struct esp_exprs *x, const struct esp_expr *e, unsigned byte)
+/* ---- Keys that are not declared ----------------------------------------------------------------- */
+
+static uint32_t other_state(struct esp_exprs *x, uint32_t object, uint32_t node)
+{
+    return esp_expr_keys(x, object, node + 1, ESP_KEYS_OTHER, 0);
+}
+
+uint32_t esp_keys_free(const struct esp_exprs *x, const struct esp_expr *e)
+{
+    return e->b != ESP_KEYS_REST && e->c == ESP_KEYS_OTHER ? x->objects->items[e->a].free : ESP_EXPR_EMPTY;
+}
+
+/* Characters first … last, of which `byte` is the first byte, and then free text; pushed. */
+static void push_gap(struct esp_exprs *x, const struct object *o, unsigned byte, uint32_t first, uint32_t last)
+{
+    if (first < 0xD800 && last > 0xDFFF) {
+        push_gap(x, o, byte, first, 0xD7FF);
+        first = 0xE000;
+    }
+    first = byte >= 0x80 && first < 0x80 ? 0x80 : first;
+    if (first > last || (first >= 0xD800 && last <= 0xDFFF)) {
+        return;
+    }
+    struct esp_cprange range = {first, last};
+    struct esp_cpset set = {.r = &range, .n = 1};
+    uint32_t begun = esp_expr_deriv(x, esp_spell_set(x, o->m.spelling, &set), byte);
+    esp_exprs_push(x, esp_expr_cat(x, begun, o->free));
+}
+
+/* After a byte that may begin several characters (a lead byte, a backslash): those of the keys, and all others. */
+static uint32_t other_spelled(struct esp_exprs *x, uint32_t object, const struct node *node, unsigned byte)
+{
+    const struct object *o = &x->objects->items[object];
+    uint32_t mark = x->n_scratch, next = 0;
+    for (uint32_t at = node->child; at != 0 && x->failed == ESP_OK; at = o->nodes[at].sibling) {
+        uint32_t cp = o->nodes[at].cp, begun = esp_expr_deriv(x, esp_spell_char(x, o->m.spelling, cp), byte);
+        esp_exprs_push(x, esp_expr_cat(x, begun, other_state(x, object, at)));
+        if (cp > next) {
+            push_gap(x, o, byte, next, cp - 1);
+        }
+        next = cp + 1;
+    }
+    push_gap(x, o, byte, next, 0x10FFFF);
+    uint32_t id = esp_expr_alt(x, x->scratch + mark, x->n_scratch - mark);
+    x->n_scratch = mark;
+    return id;
+}
+
+/* May a spelling of the character begin with this byte, which is no plain one? */
+static bool may_begin(const struct object *o, uint32_t cp, unsigned byte)
+{
+    bool escaped = cp < 0x20 || cp == '"' || cp == '\\' || cp == '/';
+    return byte == '\\' ? escaped || o->m.spelling == ESP_SPELL_JSON_ANY : byte >= 0x80 && cp >= 0x80;
+}
+
+static uint32_t other_deriv(struct esp_exprs *x, const struct esp_expr *e, unsigned byte)
+{
+    const struct object *o = &x->objects->items[e->a];
+    const struct node *node = &o->nodes[e->b - 1];
+    if (byte == '"') {
+        return node->ends ? ESP_EXPR_EMPTY : o->m.other_after;
+    }
+    bool plain = byte >= 0x20 && byte < 0x80 && byte != '\\', apart = true;
+    for (uint32_t at = node->child; at != 0; at = o->nodes[at].sibling) {
+        if (plain && o->nodes[at].cp == byte) {
+            return other_state(x, e->a, at);
+        }
+        apart = apart && !may_begin(o, o->nodes[at].cp, byte);
+    }
+    return apart ? esp_expr_step(x, o->free, byte) : other_spelled(x, e->a, node, byte);
+}
+
+/* Inside of a declared key. */
+static uint32_t key_deriv(struct esp_exprs *x, const struct esp_expr *e, unsigned byte)
 {
     const struct object *o = &x->objects->items[e->a];
     uint32_t first, last, mark = x->n_scratch;
-    if (e->b == ESP_KEYS_REST) {
-        return esp_expr_deriv(x, esp_keys_expand(x, e), byte);
-    }
     const struct node *node = &o->nodes[e->b - 1];
     if (!next_keys(o, e->c, e->d, &first, &last)) {
         return ESP_EXPR_EMPTY;
@@ -325,6 +421,14 @@ uint32_t esp_keys_deriv(struct esp_exprs *x, const struct esp_expr *e, unsigned 
     return id;
 }
 
+uint32_t esp_keys_deriv(struct esp_exprs *x, const struct esp_expr *e, unsigned byte)
+{
+    if (e->b == ESP_KEYS_REST) {
+        return esp_expr_deriv(x, esp_keys_expand(x, e), byte);
+    }
+    return e->c == ESP_KEYS_OTHER ? other_deriv(x, e, byte) : key_deriv(x, e, byte);
+}
+
 void esp_keys_bytes(const struct esp_exprs *x, const struct esp_expr *e, struct esp_byteset *ret_set)
 {
     const struct object *o = &x->objects->items[e->a];
@@ -342,20 +446,36 @@ void esp_keys_bytes(const struct esp_exprs *x, const struct esp_expr *e, struct 
     }
 }
 
+/* The other members of a new object: any key but the declared ones. */
+static void add_others(struct esp_exprs *x, struct object *o, uint32_t object)
+{
+    uint32_t quote = esp_expr_byte(x, '"'), any = esp_spell_any(x, o->m.spelling);
+    o->free = esp_expr_cat(x, any, esp_expr_cat(x, quote, o->m.other_after));
+    if (o->free == ESP_EXPR_EMPTY) {
+        return;
+    }
+    bool keys = o->n_nodes > 1 || o->nodes[0].ends;
+    bool none = o->nodes[0].ends && any == ESP_EXPR_EPS; /* no character can be written, and "" is declared */
+    uint32_t begun = none ? ESP_EXPR_EMPTY : keys ? esp_expr_keys(x, object, 1, ESP_KEYS_OTHER, 0) : o->free;
+    o->m.other = esp_expr_cat(x, quote, begun);
+}
+
 uint32_t esp_objects_add(struct esp_exprs *x, const struct esp_members *members)
 {
     struct esp_objects *objects = x->objects;
     struct object o = {.m = *members};
     bool fits;
     if (objects == NULL || !esp_vec_grow(&objects->items, &objects->cap, (uint64_t)objects->n + 1) ||
-        !copy_keys(x, &o, &objects->arena, &fits) || !count_needed(&o, &objects->arena) ||
-        !build_trie(&o, &objects->arena)) {
+        !build_keys(x, &o, &objects->arena, &fits)) {
         esp_free(o.nodes);
         esp_exprs_fail(x, ESP_ENOMEM);
         return ESP_EXPR_EMPTY;
     }
-    bool enough = o.m.other != ESP_EXPR_EMPTY || o.m.n_keys + has_last(&o) >= o.m.min;
     uint32_t object = objects->n++;
+    if (o.m.other_after != ESP_EXPR_EMPTY) {
+        add_others(x, &o, object);
+    }
+    bool enough = o.m.other != ESP_EXPR_EMPTY || o.m.n_keys + has_last(&o) >= o.m.min;
     objects->items[object] = o;
     objects->bytes += (size_t)o.nodes_cap * sizeof *o.nodes;
     if (!fits || !enough || o.needed[0] > o.m.max || o.m.min > o.m.max) {

@@ -5,6 +5,7 @@
  *                                    └──b──(2)
  *   state (at, from, count)  at: a node of the trie inside a key, or ESP_KEYS_REST between members;
  *                            from: keys before it are over; count: members so far, while counts matter
+ *   state (at, OTHER)        inside a key that is not declared, as long as it spells the beginning of one that is
  *
  * A state stands for what an alternative of all the keys that may follow would say, and costs the same for
  * three keys as for three thousand. A key may follow when no required key lies between, and when the least and
@@ -17,6 +18,7 @@
 #include "grammar/cpset.h"
 
 enum { ESP_KEYS_REST = 0 };
+#define ESP_KEYS_OTHER UINT32_MAX /* as `from` */
 
 struct esp_key {
     const char *name; /* copied by add */
@@ -29,7 +31,9 @@ struct esp_members {
     uint32_t n_keys;
     uint32_t min, max; /* members; max may be ESP_EXPR_INF */
     uint32_t comma, close;
-    uint32_t other; /* a member with another key, EMPTY when there is none */
+    /* Members with other keys: any of those, by what follows the closing quote; or as an expression of the whole
+     * member. EMPTY when there are none. */
+    uint32_t other_after, other;
     uint32_t last;  /* a member that must come last, EMPTY when there is none such */
     enum esp_spelling spelling;
 };
@@ -46,6 +50,8 @@ uint32_t esp_objects_add(struct esp_exprs *x, const struct esp_members *members)
 uint32_t esp_keys_deriv(struct esp_exprs *x, const struct esp_expr *e, unsigned byte);
 uint32_t esp_keys_expand(struct esp_exprs *x, const struct esp_expr *e); /* of a state between members */
 void esp_keys_bytes(const struct esp_exprs *x, const struct esp_expr *e, struct esp_byteset *ret_set);
+/* Inside a key that is not declared: what is left once it differs from all that are; else EMPTY. */
+uint32_t esp_keys_free(const struct esp_exprs *x, const struct esp_expr *e);
 /* Names of the keys, for people. */
 const struct esp_key *esp_objects_keys(const struct esp_objects *objects, uint32_t object, uint32_t *ret_n);
 

@@ -225,26 +225,6 @@ static uint32_t cell_member(struct esp_schema *s, const struct punctuation *p, c
     return esp_expr_cat(x, quote, id);
 }
 
-/* A key that is not declared, colon and value. */
-static uint32_t other_member(struct esp_schema *s, const struct punctuation *p, const struct esp_atom *atom)
-{
-    struct esp_exprs *x = s->x;
-    uint32_t value = call(s, atom->additional);
-    if (atom->n_cells > 0) {
-        return cell_member(s, p, atom->cells, atom->n_cells);
-    }
-    struct esp_spell_word *words = esp_arena_alloc(&s->arena, (size_t)atom->n_props + 1, sizeof *words);
-    if (value == ESP_EXPR_EMPTY || words == NULL) {
-        return words == NULL ? esp_exprs_fail(x, ESP_ENOMEM), ESP_EXPR_EMPTY : ESP_EXPR_EMPTY;
-    }
-    for (uint32_t idx = 0; idx < atom->n_props; idx++) {
-        words[idx] = (struct esp_spell_word){atom->props[idx].name, atom->props[idx].n_bytes};
-    }
-    uint32_t quote = esp_expr_byte(x, '"');
-    uint32_t after = esp_expr_cat(x, quote, esp_expr_cat(x, p->colon, value));
-    return esp_expr_cat(x, quote, esp_spell_words(x, s->spelling, &s->arena, words, atom->n_props, true, after));
-}
-
 static uint32_t build_object(struct esp_schema *s, const struct punctuation *p, const struct esp_atom *atom)
 {
     struct esp_exprs *x = s->x;
@@ -258,15 +238,17 @@ static uint32_t build_object(struct esp_schema *s, const struct punctuation *p, 
         uint32_t after = esp_expr_cat(x, p->colon, call(s, prop->node));
         keys[idx] = (struct esp_key){prop->name, prop->n_bytes, prop->required, after};
     }
-    struct esp_members members = {.keys = keys,
-                                  .n_keys = atom->n_props,
-                                  .min = atom->min,
-                                  .max = atom->max,
-                                  .comma = p->comma,
-                                  .close = p->close_object,
-                                  .other = other_member(s, p, atom),
-                                  .last = atom->last.key != 0 ? cell_member(s, p, &atom->last, 1) : ESP_EXPR_EMPTY,
-                                  .spelling = s->spelling};
+    struct esp_members members = {
+        .keys = keys,
+        .n_keys = atom->n_props,
+        .min = atom->min,
+        .max = atom->max,
+        .comma = p->comma,
+        .close = p->close_object,
+        .other_after = atom->n_cells > 0 ? ESP_EXPR_EMPTY : esp_expr_cat(x, p->colon, call(s, atom->additional)),
+        .other = cell_member(s, p, atom->cells, atom->n_cells),
+        .last = atom->last.key != 0 ? cell_member(s, p, &atom->last, 1) : ESP_EXPR_EMPTY,
+        .spelling = s->spelling};
     return esp_expr_cat(x, p->open_object, esp_objects_add(x, &members));
 }
 

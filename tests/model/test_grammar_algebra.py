@@ -114,7 +114,8 @@ def main():
     seed, rounds = option("--seed", int(time.time())), option("--rounds", 80)
     tap.note("seed %d" % seed)
     rng = random.Random(seed)
-    for name, flags, n in (("laws", (), rounds), ("every mask against brute force", ("--oracle",), max(2, rounds // 20))):
+    parts = (("laws", (), rounds), ("every mask against brute force", ("--oracle",), max(2, rounds // 20)))
+    for name, flags, n in parts:
         run = Round(Driver(sys.argv[1], *flags), Maker(rng))
         for _ in range(n):
             run.run()
