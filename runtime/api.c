@@ -17,6 +17,9 @@ struct esp_sampling esp_sampling_default(void)
 static bool has_place(const struct esp_engine *engine, const struct esp_job *job)
 {
     uint32_t n_waiting = atomic_load(&engine->n_unadmitted), n_own = 0;
+    if (job->idle) {
+        return atomic_load(&engine->n_idle) < ESP_JOB_IDLE_MAX;
+    }
     if (n_waiting < engine->n_queue_max) {
         return true;
     }
@@ -43,15 +46,16 @@ static esp_status take_slot(struct esp_engine *engine, struct esp_job *job, stru
             slot->stopped = 0;
             slot->job = job;
             job->id = (uint64_t)slot->generation << 32 | at;
-            job->waiting = true;
-            atomic_fetch_add(&engine->n_unadmitted, 1);
+            job->waiting = !job->idle;
+            atomic_fetch_add(job->idle ? &engine->n_idle : &engine->n_unadmitted, 1);
             status = ESP_OK;
             break;
         }
     }
     pthread_mutex_unlock(&engine->slots_lock);
     if (status != ESP_OK) {
-        esp_fail(err, status, "the queue of %u waiting requests is full", engine->n_queue_max);
+        uint32_t n_max = job->idle ? ESP_JOB_IDLE_MAX : engine->n_queue_max;
+        esp_fail(err, status, "the queue of %u waiting requests is full", n_max);
     }
     return status;
 }
@@ -64,7 +68,7 @@ int64_t esp_retry_after_ns(esp_engine *engine)
     return ns < least_ns ? least_ns : ns > most_ns ? most_ns : ns;
 }
 
-static void free_slot(struct esp_engine *engine, struct esp_job *job)
+void esp_engine_free_slot(struct esp_engine *engine, struct esp_job *job)
 {
     struct esp_slot *slot = &engine->slots[(uint32_t)job->id];
     pthread_mutex_lock(&engine->slots_lock);
@@ -75,7 +79,6 @@ static void free_slot(struct esp_engine *engine, struct esp_job *job)
     }
     slot->job = NULL;
     pthread_mutex_unlock(&engine->slots_lock);
-    esp_job_destroy(job);
 }
 
 /* The masks of a grammar are those of the vocabulary that it was compiled for, and as wide. */
@@ -97,12 +100,11 @@ static esp_status check_grammar(const struct esp_engine *engine, const struct es
     return ESP_EINVAL;
 }
 
-esp_status esp_submit(esp_engine *engine, const struct esp_request *request, esp_request_id *ret_id,
-                      struct esp_err *err)
+static esp_status submit(struct esp_engine *engine, const struct esp_job_spec *spec, esp_request_id *ret_id,
+                         struct esp_err *err)
 {
     struct esp_job *job;
-    esp_status status = check_grammar(engine, request->grammar, err);
-    status = status == ESP_OK ? esp_job_create(request, &engine->limits, &job, err) : status;
+    esp_status status = esp_job_create(spec, &engine->limits, &job, err);
     if (status != ESP_OK) {
         return status;
     }
@@ -120,6 +122,35 @@ esp_status esp_submit(esp_engine *engine, const struct esp_request *request, esp
     esp_inbox_push(&engine->inbox, &job->msg);
     *ret_id = id;
     return ESP_OK;
+}
+
+esp_status esp_submit(esp_engine *engine, const struct esp_request *request, esp_request_id *ret_id,
+                      struct esp_err *err)
+{
+    const struct esp_job_spec spec = {.request = request};
+    esp_status status = check_grammar(engine, request->grammar, err);
+    return status == ESP_OK ? submit(engine, &spec, ret_id, err) : status;
+}
+
+esp_status esp_fork(esp_engine *engine, const struct esp_request *request, const struct esp_branch *branches,
+                    uint32_t n_branches, esp_request_id *ret_id, struct esp_err *err)
+{
+    const struct esp_job_spec spec = {.request = request, .branches = branches, .n_branches = n_branches};
+    for (uint32_t i = 0; i < n_branches && n_branches <= ESP_JOB_BRANCHES_MAX; i++) { /* else refused below */
+        esp_status status = check_grammar(engine, branches[i].grammar, err);
+        if (status != ESP_OK) {
+            esp_err_place(err, "branches[%u].grammar", i);
+            return status;
+        }
+    }
+    return submit(engine, &spec, ret_id, err);
+}
+
+esp_status esp_prefill(esp_engine *engine, const struct esp_request *request, esp_request_id *ret_id,
+                       struct esp_err *err)
+{
+    const struct esp_job_spec spec = {.request = request, .idle = true};
+    return submit(engine, &spec, ret_id, err);
 }
 
 static void end_early(struct esp_engine *engine, esp_request_id id, bool cancelled, uint64_t stopped)
@@ -162,7 +193,9 @@ bool esp_poll(esp_engine *engine, int64_t timeout_ns, struct esp_event *ret_even
         return false;
     }
     if (job != NULL) {
-        free_slot(engine, job);
+        esp_engine_free_slot(engine, job);
+        esp_job_destroy(engine->polled);
+        engine->polled = job;
     }
     if (room) {
         esp_inbox_ring(&engine->inbox);

@@ -6,6 +6,7 @@
 esp_status esp_batch_init(struct esp_batch_arrays *arrays, uint32_t n_rows_max, uint32_t n_seqs_max)
 {
     memset(arrays, 0, sizeof *arrays);
+    arrays->n_rows_max = n_rows_max;
     arrays->ids = esp_calloc(ESP_TAG_ENGINE, n_rows_max, sizeof(uint32_t));
     arrays->pos = esp_calloc(ESP_TAG_ENGINE, n_rows_max, sizeof(uint32_t));
     arrays->row_seq = esp_calloc(ESP_TAG_ENGINE, n_rows_max, sizeof(uint32_t));
@@ -38,14 +39,14 @@ uint64_t esp_batch_bytes(uint32_t n_rows_max, uint32_t n_seqs_max)
     return (uint64_t)n_rows_max * 4 * sizeof(uint32_t) + (uint64_t)n_seqs_max * (2 * sizeof(void *) + sizeof(uint32_t));
 }
 
-static void add_rows(struct esp_batch_arrays *arrays, const uint32_t *tokens, const struct esp_page_id *pages,
-                     uint32_t from, uint32_t n)
+void esp_batch_add(struct esp_batch_arrays *arrays, const uint32_t *tokens, const struct esp_page_id *pages,
+                   uint32_t from, uint32_t n)
 {
     struct esp_batch *batch = &arrays->batch;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t row = batch->n_rows++;
         uint32_t pos = from + i;
-        arrays->ids[row] = tokens[pos];
+        arrays->ids[row] = tokens[i];
         arrays->pos[row] = pos;
         arrays->row_seq[row] = batch->n_seqs;
         arrays->row_page[row] = pages[pos / ESP_PAGE_TOKENS].v;
@@ -53,7 +54,7 @@ static void add_rows(struct esp_batch_arrays *arrays, const uint32_t *tokens, co
     arrays->pages[batch->n_seqs++] = &pages[0].v;
 }
 
-static void start(struct esp_batch_arrays *arrays)
+void esp_batch_begin(struct esp_batch_arrays *arrays)
 {
     arrays->batch = (struct esp_batch){
         .ids = arrays->ids,
@@ -65,13 +66,23 @@ static void start(struct esp_batch_arrays *arrays)
     };
 }
 
+void esp_batch_want(struct esp_batch_arrays *arrays, uint32_t i)
+{
+    arrays->logit_rows[arrays->batch.n_logits++] = arrays->batch.n_rows + i;
+}
+
+uint32_t esp_batch_room(const struct esp_batch_arrays *arrays)
+{
+    return arrays->n_rows_max - arrays->batch.n_rows;
+}
+
 void esp_batch_fill(struct esp_batch_arrays *arrays, const struct esp_plan *plan)
 {
     struct esp_batch *batch = &arrays->batch;
-    start(arrays);
+    esp_batch_begin(arrays);
     for (uint32_t i = 0; i < plan->n_items; i++) {
         const struct esp_plan_item *item = &plan->items[i];
-        add_rows(arrays, item->seq->tokens, item->seq->pages, item->from, item->n);
+        esp_batch_add(arrays, item->seq->tokens + item->from, item->seq->pages, item->from, item->n);
         if (item->wants_logits) {
             arrays->logit_seqs[batch->n_logits] = item->seq;
             arrays->logit_rows[batch->n_logits++] = batch->n_rows - 1;
@@ -82,8 +93,8 @@ void esp_batch_fill(struct esp_batch_arrays *arrays, const struct esp_plan *plan
 void esp_batch_fill_alone(struct esp_batch_arrays *arrays, const uint32_t *tokens, const struct esp_page_id *pages,
                           uint32_t from, uint32_t n)
 {
-    start(arrays);
-    add_rows(arrays, tokens, pages, from, n);
+    esp_batch_begin(arrays);
+    esp_batch_add(arrays, tokens + from, pages, from, n);
     for (uint32_t i = 0; i < n; i++) {
         arrays->logit_rows[i] = i;
     }

@@ -107,6 +107,7 @@ static void destroy_parts(struct esp_engine *engine)
     for (uint32_t i = 0; engine->slots != NULL && i < engine->n_slots; i++) {
         esp_job_destroy(engine->slots[i].job);
     }
+    esp_job_destroy(engine->polled);
     if (engine->inbox.ready) {
         pthread_mutex_destroy(&engine->slots_lock);
     }
@@ -148,7 +149,8 @@ esp_status esp_engine_create(const struct esp_engine_parts *parts, esp_engine **
     }
     engine->clock = parts->clock;
     engine->model = parts->model;
-    engine->limits = (struct esp_job_limits){parts->n_ctx, parts->n_pages * ESP_TREE_PAGE_TOKENS, engine->n_vocab};
+    engine->limits = (struct esp_job_limits){parts->n_ctx, parts->n_pages * ESP_TREE_PAGE_TOKENS, engine->n_vocab,
+                                              hp->n_vocab};
     fill_info(engine, parts);
     esp_status status = create_host_parts(engine, parts, err);
     status = status == ESP_OK ? create_tree(engine, parts, err) : status;
@@ -198,6 +200,7 @@ void esp_engine_publish_stats(struct esp_engine *engine)
     m->prompt_tokens_computed = counts->computed;
     m->prompt_tokens_cached = counts->cached;
     m->prompt_tokens_recomputed = counts->recomputed;
+    m->idle_prefill_tokens = counts->idle;
     m->preemptions = counts->preemptions;
     m->requests_running = esp_sched_running_jobs(&engine->sched);
     m->requests_waiting = engine->n_jobs - m->requests_running;
@@ -217,7 +220,7 @@ void esp_engine_end_seq(struct esp_engine *engine, struct esp_seq *seq, enum esp
 {
     struct esp_job *job = seq->job;
     bool complete = finish == ESP_FINISH_STOP || finish == ESP_FINISH_LENGTH;
-    enum esp_evict_class class = job->comes_back ? ESP_CLASS_RETURN : ESP_CLASS_TAIL;
+    enum esp_evict_class class = job->comes_back || job->idle ? ESP_CLASS_RETURN : ESP_CLASS_TAIL;
     esp_sched_remove(&engine->sched, seq, complete ? class : ESP_CLASS_NORMAL);
     esp_engine_end_turn(engine, seq);
     esp_matcher_destroy(seq->matcher);
@@ -233,7 +236,9 @@ void esp_engine_end_seq(struct esp_engine *engine, struct esp_seq *seq, enum esp
     engine->done = seq;
     job->finish = job->n_done == 0 || finish > job->finish ? finish : job->finish;
     job->n_done++;
-    if (job->n_done == job->n_branches) {
+    if (job->n_done == job->n_branches && job->idle) {
+        atomic_fetch_sub(&engine->n_idle, 1);
+    } else if (job->n_done == job->n_branches) {
         esp_lease_forget_pins(&engine->sched.lease, job);
         engine->stats.now.requests_finished[job->finish]++;
         engine->n_jobs--;
@@ -247,13 +252,13 @@ void esp_engine_end_seq(struct esp_engine *engine, struct esp_seq *seq, enum esp
 static void receive_job(struct esp_engine *engine, struct esp_job *job)
 {
     job->received = true;
-    engine->n_jobs++;
     esp_lease_wants_pins(&engine->sched.lease, &job->seqs[0]);
     for (uint32_t i = 0; i < job->n_pins; i++) {
         job->n_refused += job->pins[i].open ? 0 : job->pins[i].n_pages * ESP_TREE_PAGE_TOKENS;
         engine->stats.now.pins_granted += job->pins[i].open;
         engine->stats.now.pins_refused += !job->pins[i].open;
     }
+    engine->n_jobs += !job->idle;
     for (uint32_t i = 0; i < job->n_branches; i++) {
         job->seqs[i].arrival = engine->arrival_next++;
         esp_sched_add(&engine->sched, &job->seqs[i]);
@@ -373,8 +378,27 @@ static void deliver(struct esp_engine *engine)
     while (engine->done != NULL) {
         struct esp_seq *seq = engine->done;
         engine->done = seq->next_done; /* after its last DONE a job belongs to the poller */
-        esp_events_push_done(&engine->events, seq);
+        if (seq->job->idle) {
+            esp_engine_free_slot(engine, seq->job);
+            esp_job_destroy(seq->job);
+        } else {
+            esp_events_push_done(&engine->events, seq);
+        }
     }
+}
+
+/* Idle work that has all its pages. */
+static bool end_idle(struct esp_engine *engine)
+{
+    bool any = false;
+    for (uint32_t i = engine->sched.n_running; i-- > 0 && atomic_load(&engine->n_idle) > 0;) {
+        struct esp_seq *seq = engine->sched.running[i];
+        if (seq->job->idle && seq->n_computed >= esp_seq_goal(seq)) {
+            esp_engine_end_seq(engine, seq, ESP_FINISH_LENGTH, NULL);
+            any = true;
+        }
+    }
+    return any;
 }
 
 static void compute(struct esp_engine *engine)
@@ -444,6 +468,7 @@ bool esp_engine_step(esp_engine *engine)
     esp_events_mark_blocked(&engine->events, sched->running, sched->n_running);
     esp_sched_plan(sched);
     count_admitted(engine, (uint32_t)(sched->counts.jobs_admitted - n_admitted));
+    any = end_idle(engine) || any;
     if (sched->plan.n_items > 0) {
         esp_engine_publish_stats(engine);
         compute(engine);

@@ -71,6 +71,7 @@ struct esp_engine {
     uint32_t n_told_turns;
     _Atomic uint32_t n_cancels; /* slots with a flag or bit that is not yet seen */
     _Atomic uint32_t n_unadmitted; /* jobs that wait for their first admission */
+    _Atomic uint32_t n_idle; /* idle jobs */
     _Atomic int64_t admit_interval_ns; /* between two of these admissions, smoothed */
     _Atomic bool closing;
     bool threaded;
@@ -89,10 +90,13 @@ struct esp_engine {
     uint64_t arrival_next;
     int64_t admitted_ns; /* when the last job was, 0 = none yet */
     uint32_t n_jobs; /* received and not finished */
+    struct esp_job *polled; /* the poller's: its scores may still be looked at */
     struct esp_ended ended[ESP_ENGINE_TURNS];
     uint32_t n_ended;
 };
 
+/* api.c: the job is the caller's afterwards. */
+void esp_engine_free_slot(struct esp_engine *engine, struct esp_job *job);
 /* engine.c */
 void esp_engine_end_seq(struct esp_engine *engine, struct esp_seq *seq, enum esp_finish finish, const char *error);
 void esp_engine_publish_stats(struct esp_engine *engine);
@@ -102,6 +106,10 @@ void esp_engine_correct_turns(struct esp_engine *engine);
 int64_t esp_engine_patience_ns(const struct esp_engine *engine); /* until the next deadline; negative = no limit */
 /* sampling.c: masks, draws and what a drawn token means. */
 esp_status esp_engine_sample(struct esp_engine *engine, const float *logits);
+bool esp_engine_is_end(const struct esp_engine *engine, uint32_t token);
+/* score.c: the logits behind its prompt; then all its labels */
+esp_status esp_engine_score_root(struct esp_engine *engine, struct esp_seq *seq, const float *logits);
+esp_status esp_engine_score(struct esp_engine *engine, struct esp_seq *seq);
 /* control.c */
 void esp_engine_answer(struct esp_engine *engine, struct esp_question *question);
 

@@ -156,9 +156,23 @@ struct esp_request {
     bool ignore_end;        /* go on past end tokens (benchmarks) */
     const void *tenant;     /* whose share of the engine this takes; NULL = of those without a name */
     size_t tenant_bytes;
+    const struct esp_label *labels; /* [n_labels] scored once the prompt is computed; see esp_event */
+    uint32_t n_labels;      /* at most ESP_LABELS_MAX */
     int priority;           /* −100 to 100, higher is earlier: orders the requests of one tenant */
     int64_t timeout_ns;     /* ends with ESP_FINISH_TIMEOUT this long after esp_submit; 0 = never */
     void *user;             /* comes back in every event */
+};
+
+/* Labels of which the last event tells how likely each is as the whole answer (request.labels). */
+struct esp_label {
+    const uint32_t *tokens;
+    uint32_t n_tokens; /* 1 to ESP_LABEL_TOKENS_MAX */
+};
+#define ESP_LABELS_MAX 1024
+#define ESP_LABEL_TOKENS_MAX 256
+struct esp_label_score {
+    double logprob;     /* natural: of the label's tokens and an end token after them; unmasked, at temperature 1 */
+    double probability; /* exp(logprob), normalised over the labels that were given */
 };
 
 typedef uint64_t esp_request_id;
@@ -166,6 +180,21 @@ typedef uint64_t esp_request_id;
  * fit the context or the page pool (both numbers in the message), ESP_EBUSY when the queue is full. */
 esp_status esp_submit(esp_engine *engine, const struct esp_request *request, esp_request_id *ret_id,
                       struct esp_err *err);
+/* Branches from one state: request.tokens is what they have in common and is computed once (whole pages of it), behind
+ * it each has its own suffix, limit and grammar. request.n is not looked at; branch i answers as a request of its own
+ * tokens with seed + i would, and its events have branch = i. Errors as esp_submit, places "branches[i].…". */
+struct esp_branch {
+    const uint32_t *suffix; /* [n_suffix] */
+    uint32_t n_suffix;      /* may be 0 */
+    uint32_t n_max;         /* 0 = the request's */
+    esp_grammar *grammar;   /* or NULL; request.grammar is not looked at */
+};
+esp_status esp_fork(esp_engine *engine, const struct esp_request *request, const struct esp_branch *branches,
+                    uint32_t n_branches, esp_request_id *ret_id, struct esp_err *err);
+/* Computes the whole pages of request.tokens when there is nothing else to do, so that a prompt that begins with them
+ * finds them; gives no event. esp_cancel ends it. Errors as esp_submit; ESP_EBUSY when 64 are under way already. */
+esp_status esp_prefill(esp_engine *engine, const struct esp_request *request, esp_request_id *ret_id,
+                       struct esp_err *err);
 /* After ESP_EBUSY: in how many nanoseconds a place should be free, from the pace at which requests are admitted. */
 int64_t esp_retry_after_ns(esp_engine *engine);
 /* Frees the request's pages at once; its last event is DONE with ESP_FINISH_CANCELLED. Unknown or finished
@@ -198,6 +227,8 @@ struct esp_event {
     /* DONE */
     enum esp_finish finish;
     uint32_t n_prompt, n_cached, n_generated; /* tokens; n_cached of the prompt were not computed again */
+    uint32_t n_cached_suffix; /* of a fork: of this branch's suffix; n_cached then counts the common tokens only */
+    const struct esp_label_score *scores; /* [n_labels] branch 0, or NULL; borrowed until the next esp_poll */
     uint32_t n_written, n_refused; /* tokens that the request's pins hold newly; that they were refused for */
     int64_t queue_ns, ttft_ns, total_ns;      /* since esp_submit: until admitted, first token, end */
     char error[256]; /* for ESP_FINISH_ERROR */
@@ -239,6 +270,7 @@ enum esp_page_kind { ESP_PAGES_FREE, ESP_PAGES_PRIVATE, ESP_PAGES_PENDING, ESP_P
 /* Counts since the engine was opened; running, waiting, kv_pages, their total and leased ones are as of now. */
 struct esp_metrics {
     uint64_t prompt_tokens_computed, prompt_tokens_cached, prompt_tokens_recomputed, generation_tokens;
+    uint64_t idle_prefill_tokens; /* computed by esp_prefill */
     uint64_t requests_running, requests_waiting;
     uint64_t requests_finished[ESP_FINISHES]; /* by enum esp_finish */
     uint64_t kv_pages[ESP_PAGE_KINDS], kv_pages_total, kv_pages_leased, kv_evicted_pages, preemptions;

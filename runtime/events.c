@@ -93,14 +93,17 @@ static void fill_done(const struct esp_seq *seq, struct esp_event *event)
 {
     event->kind = ESP_EVENT_DONE;
     event->finish = seq->finish;
-    event->n_prompt = seq->job->n_prompt;
+    event->n_prompt = seq->n_prompt;
     event->n_cached = seq->n_cached;
+    event->n_cached_suffix = seq->n_cached_suffix;
     event->n_generated = seq->n_generated;
     event->n_written = seq->job->n_written;
     event->n_refused = seq->job->n_refused;
     event->queue_ns = seq->queue_ns;
     event->ttft_ns = seq->ttft_ns;
     event->total_ns = seq->total_ns;
+    event->scores = seq->branch == 0 && seq->job->labels != NULL && seq->job->labels->done ? seq->job->labels->scores
+                                                                                         : NULL;
     memcpy(event->error, seq->error, sizeof event->error);
 }
 

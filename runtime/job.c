@@ -2,6 +2,7 @@
 #include "runtime/job.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/fair.h"
@@ -76,48 +77,103 @@ static esp_status check_kept(const struct esp_request *r, struct esp_err *err)
     return ESP_OK;
 }
 
-static esp_status check(const struct esp_request *r, const struct esp_job_limits *limits, struct esp_err *err)
+/* tokens: the prompt of one branch, n of it from place `from` on. */
+static esp_status check_tokens(const uint32_t *tokens, uint32_t n, uint32_t from, const struct esp_job_limits *limits,
+                               const char *place, struct esp_err *err)
 {
-    if (r->tokens == NULL || r->n_tokens == 0) {
-        return invalid(err, "tokens", "is empty");
+    esp_status status = ESP_OK;
+    for (uint32_t i = 0; i < n && status == ESP_OK; i++) {
+        if (tokens[i] >= limits->n_vocab) {
+            status = esp_fail(err, ESP_EINVAL, "token %u at position %u is outside the vocabulary of %u", tokens[i],
+                              from + i, limits->n_vocab);
+        }
     }
-    if (r->n_max == 0) {
-        return invalid(err, "n_max", "is 0");
+    uint64_t n_all = (uint64_t)from + n;
+    if (status == ESP_OK && n_all >= limits->n_ctx) {
+        status = esp_fail(err, ESP_ELIMIT, "the prompt has %llu tokens and the context is %u tokens, which must hold "
+                          "at least one more", (unsigned long long)n_all, limits->n_ctx);
+    } else if (status == ESP_OK && n_all >= limits->n_pool) {
+        status = esp_fail(err, ESP_ELIMIT, "the prompt has %llu tokens and the page pool holds %u tokens, which must "
+                          "include at least one more", (unsigned long long)n_all, limits->n_pool);
     }
-    if (r->n == 0 || r->n > ESP_JOB_BRANCHES_MAX) {
-        return invalid(err, "n", "is outside 1 to 64");
+    if (status != ESP_OK) {
+        esp_err_place(err, "%s", place);
     }
-    esp_status kept = check_kept(r, err);
-    if (kept != ESP_OK) {
-        return kept;
+    return status;
+}
+
+static esp_status check_branches(const struct esp_job_spec *spec, const struct esp_job_limits *limits,
+                                 struct esp_err *err)
+{
+    esp_status status = ESP_OK;
+    if (spec->n_branches == 0 || spec->n_branches > ESP_JOB_BRANCHES_MAX) {
+        return invalid(err, "branches", "are not 1 to 64");
     }
+    for (uint32_t i = 0; i < spec->n_branches && status == ESP_OK; i++) {
+        const struct esp_branch *branch = &spec->branches[i];
+        char place[48];
+        snprintf(place, sizeof place, "branches[%u].suffix", i);
+        if (branch->n_suffix > 0 && branch->suffix == NULL) {
+            return invalid(err, place, "is missing");
+        }
+        status = check_tokens(branch->suffix, branch->n_suffix, spec->request->n_tokens, limits, place, err);
+    }
+    return status;
+}
+
+static esp_status check_labels(const struct esp_request *r, const struct esp_job_limits *limits, struct esp_err *err)
+{
+    uint32_t n_room = limits->n_ctx < limits->n_pool ? limits->n_ctx : limits->n_pool;
+    if (r->n_labels > ESP_LABELS_MAX || (r->n_labels > 0 && r->labels == NULL)) {
+        return invalid(err, "n_labels", "is above 1024, or the array is missing");
+    }
+    for (uint32_t i = 0; i < r->n_labels; i++) {
+        const struct esp_label *label = &r->labels[i];
+        if (label->tokens == NULL || label->n_tokens == 0 || label->n_tokens > ESP_LABEL_TOKENS_MAX) {
+            return invalid(err, "labels", "must have 1 to 256 tokens each");
+        }
+        for (uint32_t token = 0; token < label->n_tokens; token++) {
+            if (label->tokens[token] >= limits->n_vocab) {
+                return invalid(err, "labels", "have a token outside the vocabulary");
+            }
+        }
+        /* Beside the prompt a path of its own needs the last page of it again, and its tokens. */
+        if (r->n_tokens + label->n_tokens + 2 * ESP_TREE_PAGE_TOKENS > n_room) {
+            esp_fail(err, ESP_ELIMIT, "a prompt of %u tokens and a label of %u do not fit the context of %u, with room "
+                     "for two pages", r->n_tokens, label->n_tokens, n_room);
+            esp_err_place(err, "labels");
+            return ESP_ELIMIT;
+        }
+    }
+    return ESP_OK;
+}
+
+static esp_status check_order(const struct esp_request *r, struct esp_err *err)
+{
     if (r->priority < -ESP_JOB_PRIORITY_MAX || r->priority > ESP_JOB_PRIORITY_MAX) {
         return invalid(err, "priority", "is outside -100 to 100");
     }
-    if (r->timeout_ns < 0) {
-        return invalid(err, "timeout_ns", "is negative");
+    return r->timeout_ns < 0 ? invalid(err, "timeout_ns", "is negative") : ESP_OK;
+}
+
+static esp_status check(const struct esp_job_spec *spec, const struct esp_job_limits *limits, struct esp_err *err)
+{
+    const struct esp_request *r = spec->request;
+    if (r->tokens == NULL || r->n_tokens == 0) {
+        return invalid(err, "tokens", "is empty");
     }
-    if (r->n_tokens >= limits->n_ctx) {
-        esp_fail(err, ESP_ELIMIT, "the prompt has %u tokens and the context is %u tokens, which must hold at least one "
-                 "more", r->n_tokens, limits->n_ctx);
-        esp_err_place(err, "tokens");
-        return ESP_ELIMIT;
+    if (r->n_max == 0 && !spec->idle) {
+        return invalid(err, "n_max", "is 0");
     }
-    if (r->n_tokens >= limits->n_pool) {
-        esp_fail(err, ESP_ELIMIT, "the prompt has %u tokens and the page pool holds %u tokens, which must include at "
-                 "least one more", r->n_tokens, limits->n_pool);
-        esp_err_place(err, "tokens");
-        return ESP_ELIMIT;
+    if (spec->branches == NULL && !spec->idle && (r->n == 0 || r->n > ESP_JOB_BRANCHES_MAX)) {
+        return invalid(err, "n", "is outside 1 to 64");
     }
-    for (uint32_t i = 0; i < r->n_tokens; i++) {
-        if (r->tokens[i] >= limits->n_vocab) {
-            esp_fail(err, ESP_EINVAL, "token %u at position %u is outside the vocabulary of %u", r->tokens[i], i,
-                     limits->n_vocab);
-            esp_err_place(err, "tokens");
-            return ESP_EINVAL;
-        }
-    }
-    return check_sampling(&r->sampling, limits->n_vocab, err);
+    esp_status status = check_kept(r, err);
+    status = status == ESP_OK ? check_order(r, err) : status;
+    status = status == ESP_OK ? check_tokens(r->tokens, r->n_tokens, 0, limits, "tokens", err) : status;
+    status = status == ESP_OK && spec->branches != NULL ? check_branches(spec, limits, err) : status;
+    status = status == ESP_OK ? check_labels(r, limits, err) : status;
+    return status == ESP_OK ? check_sampling(&r->sampling, limits->n_vocab, err) : status;
 }
 
 static void *copy(struct esp_arena *arena, const void *src, size_t n_bytes)
@@ -166,23 +222,26 @@ static bool copy_options(struct esp_job *job, const struct esp_request *r)
             return false;
         }
     }
-    if (!copy_kept(job, r)) {
-        return false;
-    }
-    if (r->grammar != NULL) {
-        job->grammar = esp_grammar_ref(r->grammar);
-    }
-    return true;
+    return copy_kept(job, r);
 }
 
-static bool make_branch(struct esp_job *job, struct esp_seq *seq, const struct esp_request *r)
+static bool make_branch(struct esp_job *job, struct esp_seq *seq, const struct esp_job_spec *spec,
+                        const struct esp_job_limits *limits)
 {
-    uint32_t n_new = job->n_cap - job->n_prompt;
+    const struct esp_request *r = spec->request;
+    const struct esp_branch plain = {.grammar = r->grammar};
+    const struct esp_branch *branch = spec->branches == NULL ? &plain : &spec->branches[seq->branch];
+    uint32_t room = (limits->n_ctx < limits->n_pool ? limits->n_ctx : limits->n_pool);
+    uint32_t n_max = spec->idle ? 1 : branch->n_max == 0 ? r->n_max : branch->n_max;
     struct esp_outbox *outbox = &seq->outbox;
     seq->job = job;
     seq->node = ESP_NODE_NONE;
-    seq->tokens = esp_arena_alloc(&job->arena, job->n_cap, sizeof *seq->tokens);
-    seq->pages = esp_arena_alloc(&job->arena, esp_pages_for(job->n_cap), sizeof *seq->pages);
+    seq->n_prompt = r->n_tokens + branch->n_suffix;
+    seq->n_cap = seq->n_prompt + (n_max < room - seq->n_prompt ? n_max : room - seq->n_prompt);
+    seq->n_counted = r->n_tokens;
+    seq->tokens = esp_arena_alloc(&job->arena, seq->n_cap, sizeof *seq->tokens);
+    seq->pages = esp_arena_alloc(&job->arena, esp_pages_for(seq->n_cap), sizeof *seq->pages);
+    uint32_t n_new = seq->n_cap - seq->n_prompt;
     outbox->cap = n_new < ESP_OUTBOX_TOKENS_MAX ? n_new : ESP_OUTBOX_TOKENS_MAX;
     outbox->stride = 3 * sizeof(uint32_t) + job->sampling.n_top_logprobs * 2 * sizeof(uint32_t);
     outbox->ring = esp_arena_alloc(&job->arena, outbox->cap, outbox->stride);
@@ -190,29 +249,37 @@ static bool make_branch(struct esp_job *job, struct esp_seq *seq, const struct e
         return false;
     }
     memcpy(seq->tokens, r->tokens, r->n_tokens * sizeof *seq->tokens);
-    seq->n_tokens = r->n_tokens;
-    return job->grammar == NULL || esp_matcher_create(job->grammar, &seq->matcher) == ESP_OK;
+    if (branch->n_suffix > 0) {
+        memcpy(seq->tokens + r->n_tokens, branch->suffix, branch->n_suffix * sizeof *seq->tokens);
+    }
+    seq->n_tokens = seq->n_prompt;
+    seq->grammar = branch->grammar == NULL || spec->idle ? NULL : esp_grammar_ref(branch->grammar);
+    return seq->grammar == NULL || esp_matcher_create(seq->grammar, &seq->matcher) == ESP_OK;
 }
 
-static bool make_branches(struct esp_job *job, const struct esp_request *r)
+static bool make_branches(struct esp_job *job, const struct esp_job_spec *spec, const struct esp_job_limits *limits)
 {
+    const struct esp_request *r = spec->request;
     job->seqs = esp_arena_alloc(&job->arena, job->n_branches, sizeof *job->seqs);
     if (job->seqs == NULL) {
         return false;
     }
     for (uint32_t i = 0; i < job->n_branches; i++) {
         job->seqs[i].branch = i;
-        if (!make_branch(job, &job->seqs[i], r)) {
+        if (!make_branch(job, &job->seqs[i], spec, limits)) {
             return false;
         }
     }
-    return true;
+    return r->n_labels == 0 || spec->idle ||
+           esp_labels_create(&job->arena, r->labels, r->n_labels, job->seqs[0].n_prompt, limits->n_vocab_rows,
+                             &job->labels) == ESP_OK;
 }
 
-esp_status esp_job_create(const struct esp_request *request, const struct esp_job_limits *limits,
+esp_status esp_job_create(const struct esp_job_spec *spec, const struct esp_job_limits *limits,
                           struct esp_job **ret_job, struct esp_err *err)
 {
-    esp_status status = check(request, limits, err);
+    const struct esp_request *request = spec->request;
+    esp_status status = check(spec, limits, err);
     if (status != ESP_OK) {
         return status;
     }
@@ -221,20 +288,20 @@ esp_status esp_job_create(const struct esp_request *request, const struct esp_jo
         return esp_fail(err, ESP_ENOMEM, "no memory for a request");
     }
     esp_arena_init(&job->arena, ESP_TAG_ENGINE, JOB_BYTES_MAX);
-    uint32_t room = (limits->n_ctx < limits->n_pool ? limits->n_ctx : limits->n_pool) - request->n_tokens;
     job->user = request->user;
     job->n_prompt = request->n_tokens;
-    job->n_cap = request->n_tokens + (request->n_max < room ? request->n_max : room);
-    job->n_branches = request->n;
+    job->n_branches = spec->idle ? 1 : spec->branches == NULL ? request->n : spec->n_branches;
     job->ignore_end = request->ignore_end;
+    job->idle = spec->idle;
     job->priority = request->priority;
     job->tenant = request->tenant == NULL ? 0 : esp_fair_key(request->tenant, request->tenant_bytes);
     job->timeout_ns = request->timeout_ns;
     job->deadline_ns = INT64_MAX;
-    if (!copy_options(job, request) || !make_branches(job, request)) {
+    if (!copy_options(job, request) || !make_branches(job, spec, limits)) {
         esp_job_destroy(job);
         return esp_fail(err, ESP_ENOMEM, "no memory for a request of %u tokens", request->n_tokens);
     }
+    job->n_pins = job->idle ? 0 : job->n_pins;
     *ret_job = job;
     return ESP_OK;
 }
@@ -246,8 +313,8 @@ void esp_job_destroy(struct esp_job *job)
     }
     for (uint32_t i = 0; job->seqs != NULL && i < job->n_branches; i++) {
         esp_matcher_destroy(job->seqs[i].matcher);
+        esp_grammar_unref(job->seqs[i].grammar);
     }
-    esp_grammar_unref(job->grammar);
     esp_arena_finish(&job->arena);
     esp_free(job);
 }

@@ -10,12 +10,14 @@
 
 #include "runtime/base/arena.h"
 #include "runtime/inbox.h"
+#include "runtime/labels.h"
 #include "runtime/seq.h"
 
 #define ESP_JOB_BRANCHES_MAX 64
 #define ESP_JOB_BIAS_MAX 1024
 #define ESP_JOB_SALT_BYTES_MAX 1024 /* of salt, key and session each */
 #define ESP_JOB_PRIORITY_MAX 100 /* and −100 */
+#define ESP_JOB_IDLE_MAX 64u      /* idle jobs at a time */
 #define ESP_OUTBOX_TOKENS_MAX 64 /* token events of a sequence that may wait for the poller */
 
 /* What a request is checked against. */
@@ -23,6 +25,7 @@ struct esp_job_limits {
     uint32_t n_ctx;       /* tokens of a timeline */
     uint32_t n_pool;      /* tokens that the page pool holds */
     uint32_t n_vocab;
+    uint32_t n_vocab_rows; /* width of logits */
 };
 
 struct esp_job_pin {
@@ -35,11 +38,10 @@ struct esp_job {
     struct esp_msg msg; /* first: the inbox carries jobs by it */
     esp_request_id id;
     void *user;
-    uint32_t n_prompt;
-    uint32_t n_cap; /* prompt and generated tokens together */
+    uint32_t n_prompt; /* what all branches have in common */
     uint32_t n_branches;
     struct esp_sampling sampling; /* bias arrays in the arena */
-    struct esp_grammar *grammar;
+    struct esp_labels *labels; /* or NULL; in the arena */
     const void *salt, *key; /* NULL = none */
     size_t salt_bytes, key_bytes;
     uint32_t session; /* of the tree; ESP_TREE_SESSION_NONE = to be found out */
@@ -69,9 +71,16 @@ struct esp_job {
     struct esp_seq *seqs; /* [n_branches] */
 };
 
+struct esp_job_spec {
+    const struct esp_request *request;
+    const struct esp_branch *branches; /* [n_branches], or NULL: request.n equal ones */
+    uint32_t n_branches;
+    bool idle;
+};
+
 /* Checks the request and copies it. Returns owned; ESP_EINVAL with err->place, ESP_ELIMIT with both
  * numbers, ESP_ENOMEM. */
-esp_status esp_job_create(const struct esp_request *request, const struct esp_job_limits *limits,
+esp_status esp_job_create(const struct esp_job_spec *spec, const struct esp_job_limits *limits,
                           struct esp_job **ret_job, struct esp_err *err);
 
 void esp_job_destroy(struct esp_job *job); /* NULL is fine */

@@ -197,7 +197,7 @@ void esp_lease_forget_pins(const struct esp_lease_ctx *ctx, struct esp_job *job)
 static void end_turn(const struct esp_lease_ctx *ctx, struct esp_seq *seq, bool comes_back)
 {
     const struct esp_job *job = seq->job;
-    uint32_t n_prompt = job->n_prompt / ESP_TREE_PAGE_TOKENS;
+    uint32_t n_prompt = seq->n_prompt / ESP_TREE_PAGE_TOKENS;
     n_prompt = n_prompt < seq->n_node ? n_prompt : seq->n_node;
     seq->turn = (struct esp_tree_turn){
         .node = seq->node,

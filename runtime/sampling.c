@@ -55,8 +55,8 @@ static void fill_row(const struct esp_engine *engine, const struct esp_seq *seq,
     row->bias_ids = s->bias_ids;
     row->bias = s->bias;
     row->n_bias = s->n_bias;
-    row->history = seq->tokens + job->n_prompt;
-    row->n_history = seq->n_tokens - job->n_prompt;
+    row->history = seq->tokens + seq->n_prompt;
+    row->n_history = seq->n_tokens - seq->n_prompt;
     row->temperature = s->temperature;
     row->top_p = s->top_p;
     row->min_p = s->min_p;
@@ -70,7 +70,7 @@ static void fill_row(const struct esp_engine *engine, const struct esp_seq *seq,
     row->want_logprob = s->logprobs;
 }
 
-static bool is_end(const struct esp_engine *engine, uint32_t token)
+bool esp_engine_is_end(const struct esp_engine *engine, uint32_t token)
 {
     return engine->vocab == NULL ? token == engine->end_token : esp_vocab_is_end(engine->vocab, token);
 }
@@ -99,7 +99,8 @@ static bool take_token(struct esp_engine *engine, struct esp_seq *seq, uint32_t 
         esp_engine_end_seq(engine, seq, ESP_FINISH_ERROR, "the grammar refused a token that its mask had allowed");
         return false;
     }
-    bool ended = seq->matcher != NULL ? esp_matcher_ended(seq->matcher) : is_end(engine, token) && !job->ignore_end;
+    bool ended = seq->matcher != NULL ? esp_matcher_ended(seq->matcher)
+                                      : esp_engine_is_end(engine, token) && !job->ignore_end;
     if (ended) {
         esp_engine_end_seq(engine, seq, ESP_FINISH_STOP, NULL);
         return false;
@@ -110,10 +111,33 @@ static bool take_token(struct esp_engine *engine, struct esp_seq *seq, uint32_t 
     seq->tokens[seq->n_tokens++] = token;
     seq->n_generated++;
     count_token(engine, seq, now_ns);
-    if (seq->n_tokens == job->n_cap) {
+    if (seq->n_tokens == seq->n_cap) {
         esp_engine_end_seq(engine, seq, ESP_FINISH_LENGTH, NULL);
     }
     return true;
+}
+
+static bool wants_scores(const struct esp_seq *seq)
+{
+    return seq->job->labels != NULL && seq->branch == 0 && !seq->job->labels->done;
+}
+
+/* After the draws, since scoring writes over the logits; but the first row is looked at before that. */
+static esp_status score_labels(struct esp_engine *engine, uint32_t n_rows)
+{
+    esp_status status = ESP_OK;
+    for (uint32_t i = 0; i < n_rows && status == ESP_OK; i++) {
+        struct esp_seq *seq = engine->row_seqs[i];
+        if (wants_scores(seq) && !seq->job->labels->nodes[0].seen) {
+            status = esp_engine_score_root(engine, seq, engine->rows[i].logits);
+        }
+    }
+    for (uint32_t i = 0; i < n_rows && status == ESP_OK; i++) {
+        if (wants_scores(engine->row_seqs[i]) && engine->row_seqs[i]->state != ESP_SEQ_QUEUED) {
+            status = esp_engine_score(engine, engine->row_seqs[i]);
+        }
+    }
+    return status;
 }
 
 esp_status esp_engine_sample(struct esp_engine *engine, const float *logits)
@@ -138,9 +162,16 @@ esp_status esp_engine_sample(struct esp_engine *engine, const float *logits)
             return status;
         }
     }
+    esp_status status = score_labels(engine, n_rows);
+    if (status != ESP_OK) {
+        return status;
+    }
     int64_t now_ns = esp_clock_now(&engine->clock);
     uint32_t n_told = 0;
     for (uint32_t i = 0; i < n_rows; i++) {
+        if (engine->row_seqs[i]->state == ESP_SEQ_QUEUED) {
+            continue; /* preempted while labels were scored: it will draw this token again */
+        }
         if (take_token(engine, engine->row_seqs[i], engine->rows[i].token, now_ns)) {
             engine->row_seqs[n_told] = engine->row_seqs[i];
             engine->rows[n_told++] = engine->rows[i];

@@ -77,13 +77,22 @@ static void preempt(struct esp_sched *sched, struct esp_seq *victim)
     sched->counts.preemptions++;
 }
 
-bool esp_sched_preempt(struct esp_sched *sched)
+bool esp_sched_preempt_other(struct esp_sched *sched, const struct esp_seq *seq)
 {
-    if (sched->n_running == 0) {
+    uint32_t n = sched->n_running;
+    if (n > 0 && sched->running[n - 1] == seq) {
+        n--;
+    }
+    if (n == 0) {
         return false;
     }
-    preempt(sched, sched->running[sched->n_running - 1]);
+    preempt(sched, sched->running[n - 1]);
     return true;
+}
+
+bool esp_sched_preempt(struct esp_sched *sched)
+{
+    return esp_sched_preempt_other(sched, NULL);
 }
 
 /* Is a the cheaper one to lose of two that `seq` may preempt? */
@@ -152,7 +161,7 @@ struct esp_seq *esp_sched_expired(struct esp_sched *sched)
 /* Pages for all known tokens and the next one, of which it has n_pages. */
 static uint32_t pages_wanted(const struct esp_seq *seq, uint32_t n_has)
 {
-    uint32_t n_tokens = seq->n_tokens < seq->job->n_cap ? seq->n_tokens + 1 : seq->n_tokens;
+    uint32_t n_tokens = seq->n_tokens < seq->n_cap ? seq->n_tokens + 1 : seq->n_tokens;
     uint32_t n_pages = esp_pages_for(n_tokens);
     return n_pages > n_has ? n_pages - n_has : 0;
 }
@@ -213,7 +222,7 @@ static void start(struct esp_sched *sched, struct esp_seq *seq)
         job->admitted = true;
         job->waiting = false;
         job->admit_ns = sched->now_ns;
-        sched->counts.jobs_admitted++;
+        sched->counts.jobs_admitted += !job->idle;
         esp_fair_learn(&sched->fair, seq);
     }
 }
@@ -274,21 +283,35 @@ static bool reserve(struct esp_sched *sched, struct esp_seq *seq, uint32_t n_pag
     return true;
 }
 
-/* Each prompt token is counted once for its request; rows below n_high are run again. */
+/* Tokens [from, to) of a prompt get rows now; what lies between *counted and from was found. Each is counted once. */
+static uint32_t count_part(struct esp_sched *sched, uint32_t from, uint32_t to, uint32_t end, uint32_t *counted)
+{
+    uint32_t n_cached = 0;
+    from = from < end ? from : end;
+    to = to < end ? to : end;
+    if (from > *counted) {
+        n_cached = from - *counted;
+        sched->counts.cached += n_cached;
+        *counted = from;
+    }
+    if (to > *counted) {
+        sched->counts.computed += to - *counted;
+        *counted = to;
+    }
+    return n_cached;
+}
+
+/* Tokens that all branches have in common are the job's, those behind them the branch's; rows below n_high are run
+ * again. */
 static void count(struct esp_sched *sched, struct esp_seq *seq, uint32_t from, uint32_t to)
 {
     struct esp_job *job = seq->job;
-    uint32_t prompt_from = from < job->n_prompt ? from : job->n_prompt;
-    uint32_t prompt_to = to < job->n_prompt ? to : job->n_prompt;
-    if (prompt_from > job->n_counted) {
-        job->n_cached += prompt_from - job->n_counted;
-        sched->counts.cached += prompt_from - job->n_counted;
-        job->n_counted = prompt_from;
+    if (job->idle) {
+        sched->counts.idle += to - from;
+        return;
     }
-    if (prompt_to > job->n_counted) {
-        sched->counts.computed += prompt_to - job->n_counted;
-        job->n_counted = prompt_to;
-    }
+    job->n_cached += count_part(sched, from, to, job->n_prompt, &job->n_counted);
+    seq->n_cached_suffix += count_part(sched, from, to, seq->n_prompt, &seq->n_counted);
     uint32_t known_to = seq->n_high < to ? seq->n_high : to;
     if (known_to > from) {
         sched->counts.recomputed += known_to - from;

@@ -48,7 +48,7 @@ struct esp_sched_config {
 
 struct esp_sched_counts { /* rows and events since create */
     uint64_t computed, cached, recomputed; /* prompt tokens, see espalier.h */
-    uint64_t preemptions;
+    uint64_t preemptions, idle; /* rows of idle work */
     uint64_t jobs_admitted; /* for the first time */
 };
 
@@ -84,6 +84,7 @@ void esp_sched_plan(struct esp_sched *sched);
 void esp_sched_end_copies(struct esp_sched *sched);
 /* Gives pages back by preempting the sequence that was admitted last. False: nothing runs. */
 bool esp_sched_preempt(struct esp_sched *sched);
+bool esp_sched_preempt_other(struct esp_sched *sched, const struct esp_seq *seq); /* not this one */
 /* A sequence whose time is over at sched->now_ns, or NULL. */
 struct esp_seq *esp_sched_expired(struct esp_sched *sched);
 uint32_t esp_sched_running_jobs(const struct esp_sched *sched);

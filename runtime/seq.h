@@ -48,7 +48,8 @@ struct esp_seq {
     enum esp_seq_state state;
     bool blocked; /* its outbox was full when the step began */
 
-    uint32_t *tokens; /* [n_cap of the job] */
+    uint32_t *tokens; /* [n_cap] */
+    uint32_t n_prompt, n_cap; /* prompt alone; with generated tokens at most */
     uint32_t n_tokens;
     uint32_t n_computed;
     uint32_t n_high; /* most that n_computed has ever been: what lies below and is run again is recomputed */
@@ -57,6 +58,7 @@ struct esp_seq {
     uint32_t n_pages, n_node;
     struct esp_node_id node; /* deepest leased node; ESP_NODE_NONE when n_node == 0 */
 
+    struct esp_grammar *grammar; /* or NULL; a reference of its own */
     struct esp_matcher *matcher; /* NULL without a grammar; survives preemption */
     struct esp_seq *prev, *next; /* its tenant's queue of waiting sequences, by arrival */
 
@@ -77,6 +79,7 @@ struct esp_seq {
     /* what DONE says */
     enum esp_finish finish;
     uint32_t n_generated, n_cached;
+    uint32_t n_counted, n_cached_suffix; /* of its own part of the prompt: counted so far; not computed */
     int64_t queue_ns, ttft_ns, total_ns;
     char error[256];
 };

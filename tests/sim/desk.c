@@ -28,12 +28,12 @@ struct esp_job *desk_add(struct desk *desk, const uint32_t *tokens, uint32_t n_t
                                   .sampling = esp_sampling_default(), .priority = work->priority,
                                   .tenant = work->tenant,
                                   .tenant_bytes = work->tenant == NULL ? 0 : strlen(work->tenant)};
-    struct esp_job_limits limits = {desk->n_limit, desk->n_limit, DESK_VOCAB};
+    struct esp_job_limits limits = {desk->n_limit, desk->n_limit, DESK_VOCAB, DESK_VOCAB};
+    struct esp_job_spec spec = {.request = &request, .idle = work->idle};
     struct esp_job *job = NULL;
-    if (esp_job_create(&request, &limits, &job, NULL) != ESP_OK) {
+    if (esp_job_create(&spec, &limits, &job, NULL) != ESP_OK) {
         return NULL;
     }
-    job->idle = work->idle;
     job->submit_ns = desk->now_ns;
     job->deadline_ns = work->timeout_ns == 0 ? INT64_MAX : desk->now_ns + work->timeout_ns;
     job->seqs[0].arrival = desk->arrival++;

@@ -1,10 +1,13 @@
 /* See rig.h. */
 #include "tests/sim/rig.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "runtime/engine_impl.h"
 
 esp_status rig_trie(struct esp_trie **ret_trie)
 {
@@ -81,6 +84,17 @@ void rig_finish(struct rig *rig)
     free(rig->requests);
 }
 
+static esp_status submit(struct rig *rig, struct rig_request *kept, const struct esp_request *r, struct esp_err *err)
+{
+    struct esp_branch branches[RIG_BRANCHES_MAX];
+    for (uint32_t i = 0; i < kept->n && i < RIG_BRANCHES_MAX; i++) {
+        branches[i] = (struct esp_branch){kept->fork[i].suffix, kept->fork[i].n_suffix, kept->fork[i].n_max,
+                                          kept->fork[i].grammar};
+    }
+    return kept->forked ? esp_fork(rig->engine, r, branches, kept->n, &kept->id, err)
+                        : esp_submit(rig->engine, r, &kept->id, err);
+}
+
 struct rig_request *rig_submit(struct rig *rig, const struct rig_request *request, esp_status *ret_status,
                                struct esp_err *err)
 {
@@ -95,13 +109,18 @@ struct rig_request *rig_submit(struct rig *rig, const struct rig_request *reques
         .grammar = kept->grammar,
         .cache_salt = kept->salt,
         .cache_salt_bytes = kept->salt == NULL ? 0 : strlen(kept->salt),
+        .labels = kept->labels,
+        .n_labels = kept->n_labels,
+        .tenant = kept->tenant,
+        .tenant_bytes = kept->tenant == NULL ? 0 : strlen(kept->tenant),
+        .priority = kept->priority,
         .user = kept,
     };
     r.sampling.temperature = kept->temperature;
     r.sampling.seed = kept->seed;
     r.sampling.logprobs = true;
     r.sampling.n_top_logprobs = (uint32_t)(kept->seed % 3);
-    *ret_status = esp_submit(rig->engine, &r, &kept->id, err);
+    *ret_status = submit(rig, kept, &r, err);
     if (*ret_status != ESP_OK) {
         free(kept);
         return NULL;
@@ -121,12 +140,34 @@ void rig_cancel(struct rig *rig, struct rig_request *request)
     esp_cancel(rig->engine, request->id);
 }
 
+void rig_preempt(struct rig *rig)
+{
+    while (esp_sched_preempt(&rig->engine->sched)) {
+    }
+}
+
 void rig_stop(struct rig *rig, struct rig_request *request, uint32_t branch)
 {
     if (branch < request->n) {
         request->branch[branch].stopped = true;
     }
     esp_stop(rig->engine, request->id, branch);
+}
+
+static uint32_t prompt_of(const struct rig_request *request, uint32_t branch)
+{
+    return request->n_prompt + (request->forked ? request->fork[branch].n_suffix : 0);
+}
+
+static uint32_t max_of(const struct rig_request *request, uint32_t branch)
+{
+    uint32_t n_max = request->forked ? request->fork[branch].n_max : 0;
+    return n_max == 0 ? request->n_max : n_max;
+}
+
+static struct esp_grammar *grammar_of(const struct rig_request *request, uint32_t branch)
+{
+    return request->forked ? request->fork[branch].grammar : request->grammar;
 }
 
 /* The next token of a branch of which the tokens of ref are known. */
@@ -136,7 +177,7 @@ static struct esp_sample_row draw_alone(const struct esp_hash_ref *ref, const st
     float logits[ESP_HASH_VOCAB];
     esp_hash_ref_logits(ref, ESP_HASH_VOCAB, logits);
     struct esp_sample_row row = {.logits = logits, .temperature = request->temperature,
-                                 .seed = request->seed + branch, .pos = request->n_prompt + n,
+                                 .seed = request->seed + branch, .pos = prompt_of(request, branch) + n,
                                  .history = request->branch[branch].tokens, .n_history = n,
                                  .mask = matcher == NULL ? NULL : esp_matcher_mask(matcher)};
     esp_hash_sample_row(&row, ESP_HASH_VOCAB);
@@ -149,12 +190,16 @@ static enum esp_finish compute_alone(const struct rig *rig, const struct rig_req
                                      struct esp_matcher *matcher, struct rig_branch *ret_alone)
 {
     uint32_t limit = rig->n_ctx < rig->n_pool ? rig->n_ctx : rig->n_pool;
-    uint32_t n_max = request->n_max < limit - request->n_prompt ? request->n_max : limit - request->n_prompt;
+    uint32_t room = limit - prompt_of(request, branch);
+    uint32_t n_max = max_of(request, branch) < room ? max_of(request, branch) : room;
     struct esp_hash_ref ref = {0};
     ret_alone->n = 0;
     ret_alone->logprob_sum = 0;
     for (uint32_t i = 0; i < request->n_prompt; i++) {
         esp_hash_ref_feed(&ref, request->prompt[i]);
+    }
+    for (uint32_t i = request->n_prompt; i < prompt_of(request, branch); i++) {
+        esp_hash_ref_feed(&ref, request->fork[branch].suffix[i - request->n_prompt]);
     }
     while (ret_alone->n < n_max) {
         if (matcher != NULL && (esp_matcher_mask(matcher)[0] & (((uint64_t)1 << ESP_HASH_VOCAB) - 1)) == 0) {
@@ -182,7 +227,8 @@ static void compare(struct rig *rig, const struct rig_request *request, uint32_t
     const struct rig_branch *got = &request->branch[branch];
     static struct rig_branch alone;
     struct esp_matcher *matcher = NULL;
-    if (request->grammar != NULL && esp_matcher_create(request->grammar, &matcher) != ESP_OK) {
+    struct esp_grammar *grammar = grammar_of(request, branch);
+    if (grammar != NULL && esp_matcher_create(grammar, &matcher) != ESP_OK) {
         wrong(rig, "no matcher to compare with");
         return;
     }
@@ -197,6 +243,61 @@ static void compare(struct rig *rig, const struct rig_request *request, uint32_t
         !(got->stopped && got->last.finish == ESP_FINISH_STOP)) {
         wrong(rig, "request %llx branch %u: finish %d, alone %d (%s)", (unsigned long long)request->id, branch,
               (int)got->last.finish, (int)finish, got->last.error);
+    }
+}
+
+static double log_softmax(const float *logits, uint32_t token)
+{
+    double sum = 0; /* the logits of the hash device are small */
+    for (uint32_t i = ESP_HASH_VOCAB; i-- > 0;) {
+        sum += exp((double)logits[i]);
+    }
+    return (double)logits[token] - log(sum);
+}
+
+/* What the label's tokens and an end are worth, from the tokens alone. */
+static double score_alone(const struct rig *rig, const struct rig_request *request, const struct esp_label *label)
+{
+    float logits[ESP_HASH_VOCAB];
+    struct esp_hash_ref ref = {0};
+    double score = 0;
+    for (uint32_t i = 0; i < prompt_of(request, 0); i++) {
+        esp_hash_ref_feed(&ref, i < request->n_prompt ? request->prompt[i]
+                                                      : request->fork[0].suffix[i - request->n_prompt]);
+    }
+    for (uint32_t i = 0; i < label->n_tokens; i++) {
+        esp_hash_ref_logits(&ref, ESP_HASH_VOCAB, logits);
+        score += log_softmax(logits, label->tokens[i]);
+        esp_hash_ref_feed(&ref, label->tokens[i]);
+    }
+    esp_hash_ref_logits(&ref, ESP_HASH_VOCAB, logits);
+    return rig->end_token == ESP_TOKEN_NONE ? score : score + log_softmax(logits, rig->end_token);
+}
+
+static void compare_scores(struct rig *rig, const struct rig_request *request, const struct esp_event *event)
+{
+    double sum = 0, sum_alone = 0;
+    if (event->scores == NULL) {
+        if (event->finish != ESP_FINISH_CANCELLED && event->finish != ESP_FINISH_ERROR) {
+            wrong(rig, "request %llx: no scores", (unsigned long long)event->id);
+        }
+        return;
+    }
+    for (uint32_t i = 0; i < request->n_labels; i++) {
+        double alone = score_alone(rig, request, &request->labels[i]);
+        sum += event->scores[i].probability;
+        sum_alone += exp(alone);
+        if (fabs(event->scores[i].logprob - alone) > 1e-9) {
+            wrong(rig, "request %llx, label %u: score %.12f, alone %.12f", (unsigned long long)event->id, i,
+                  event->scores[i].logprob, alone);
+        }
+    }
+    for (uint32_t i = 0; i < request->n_labels; i++) {
+        double alone = exp(score_alone(rig, request, &request->labels[i])) / sum_alone;
+        if (fabs(event->scores[i].probability - alone) > 1e-9 || fabs(sum - 1) > 1e-9) {
+            wrong(rig, "request %llx, label %u: probability %.12f, alone %.12f", (unsigned long long)event->id, i,
+                  event->scores[i].probability, alone);
+        }
     }
 }
 
@@ -221,12 +322,15 @@ static void take_event(struct rig *rig, const struct esp_event *event)
     branch->done = true;
     branch->last = *event;
     rig->n_open--;
-    if (event->n_prompt != request->n_prompt || event->n_generated != branch->n ||
-        event->n_cached >= request->n_prompt) {
+    if (event->n_prompt != prompt_of(request, event->branch) || event->n_generated != branch->n ||
+        event->n_cached + event->n_cached_suffix >= event->n_prompt + request->forked) {
         wrong(rig, "request %llx: prompt %u, cached %u, generated %u of %u", (unsigned long long)event->id,
               event->n_prompt, event->n_cached, event->n_generated, branch->n);
     }
     compare(rig, request, event->branch);
+    if (request->n_labels > 0 && event->branch == 0) {
+        compare_scores(rig, request, event);
+    }
 }
 
 bool rig_poll(struct rig *rig, uint32_t n)
@@ -283,11 +387,14 @@ void rig_check_idle(struct rig *rig)
     uint64_t n_prompt = 0, n_prompt_cancelled = 0, n_cached = 0, n_generated = 0;
     for (uint32_t i = 0; i < rig->n_requests; i++) {
         const struct rig_request *request = rig->requests[i];
-        *(request->cancelled ? &n_prompt_cancelled : &n_prompt) += request->n_prompt;
+        uint64_t *n_prompts = request->cancelled ? &n_prompt_cancelled : &n_prompt;
+        *n_prompts += request->n_prompt;
         uint32_t cached = 0;
         for (uint32_t b = 0; b < request->n; b++) {
             cached = request->branch[b].last.n_cached > cached ? request->branch[b].last.n_cached : cached;
             n_generated += request->branch[b].n;
+            *n_prompts += prompt_of(request, b) - request->n_prompt;
+            n_cached += request->branch[b].last.n_cached_suffix;
         }
         n_cached += cached;
     }

@@ -13,6 +13,7 @@
 
 #define RIG_BRANCHES_MAX 4
 #define RIG_TOKENS_MAX 2048
+#define RIG_SUFFIX_MAX 64
 
 struct rig_branch {
     uint32_t tokens[RIG_TOKENS_MAX];
@@ -32,6 +33,16 @@ struct rig_request {
     const char *salt;
     struct esp_grammar *grammar; /* borrowed */
     uint32_t end_token;          /* of the grammar's vocabulary */
+    /* A fork: n branches, each with its suffix, limit and grammar (grammar above is not looked at). */
+    bool forked;
+    struct {
+        uint32_t suffix[RIG_SUFFIX_MAX], n_suffix, n_max;
+        struct esp_grammar *grammar;
+    } fork[RIG_BRANCHES_MAX];
+    const struct esp_label *labels; /* [n_labels] borrowed */
+    uint32_t n_labels;
+    const char *tenant;
+    int priority;
     struct rig_branch branch[RIG_BRANCHES_MAX];
 };
 
@@ -66,6 +77,7 @@ void rig_finish(struct rig *rig);
 struct rig_request *rig_submit(struct rig *rig, const struct rig_request *request, esp_status *ret_status,
                                struct esp_err *err);
 void rig_cancel(struct rig *rig, struct rig_request *request);
+void rig_preempt(struct rig *rig); /* whatever runs */
 void rig_stop(struct rig *rig, struct rig_request *request, uint32_t branch);
 /* Takes at most n events; returns whether there was one. */
 bool rig_poll(struct rig *rig, uint32_t n);

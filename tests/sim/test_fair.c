@@ -51,7 +51,7 @@ static struct entry *submit(uint64_t doc, uint32_t n_shared, uint32_t n_own, con
     struct esp_job *job = desk_add(&load.desk, tokens, n_shared + n_own, work);
     CHECK(job != NULL);
     struct entry *entry = &load.entries[load.n_entries++];
-    *entry = (struct entry){.job = job, .n_goal = job->n_cap, .cancel_ns = INT64_MAX};
+    *entry = (struct entry){.job = job, .n_goal = job->seqs[0].n_cap, .cancel_ns = INT64_MAX};
     load.live[load.n_live++] = entry;
     return entry;
 }

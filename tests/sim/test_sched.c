@@ -60,7 +60,7 @@ static bool item_is(const struct esp_plan *p, uint32_t i, const struct esp_seq *
 
 static void run_to_end(struct table *table, struct esp_seq *seq)
 {
-    while (seq->n_tokens < seq->job->n_cap) {
+    while (seq->n_tokens < seq->n_cap) {
         desk_plan(&table->desk);
         desk_compute(&table->desk);
     }
@@ -170,7 +170,7 @@ static void test_preempt(void)
     }
     CHECK(b->state == ESP_SEQ_QUEUED && b->n_pages == 0 && a->state == ESP_SEQ_DECODE);
     CHECK(first_waiting(&table) == b && table.desk.sched.counts.preemptions == 1, "b is in front of c again");
-    while (a->n_tokens < table.jobs[0]->n_cap) {
+    while (a->n_tokens < a->n_cap) {
         desk_compute(&table.desk);
         desk_plan(&table.desk);
         CHECK(a->state == ESP_SEQ_DECODE && table.desk.sched.plan.n_items >= 1);
