@@ -27,6 +27,11 @@ void esp_api_metrics(struct esp_exchange *exchange)
     esp_metrics_write(&exchange->out, &metrics, &info);
 }
 
+void esp_api_openapi(struct esp_exchange *exchange)
+{
+    esp_buf_add(&exchange->out, esp_openapi_text, esp_openapi_bytes);
+}
+
 static void write_model(struct esp_exchange *exchange)
 {
     struct esp_server *server = exchange->server;

@@ -199,6 +199,9 @@ void esp_route_find(struct esp_exchange *exchange);
 bool esp_route_origin_allowed(const struct esp_server *server, const char *origin);
 
 void esp_api_health(struct esp_exchange *exchange);
+extern const char esp_openapi_text[]; /* frontend/openapi.json, without spaces */
+extern const size_t esp_openapi_bytes;
+void esp_api_openapi(struct esp_exchange *exchange);
 void esp_api_metrics(struct esp_exchange *exchange);
 void esp_api_models(struct esp_exchange *exchange);
 void esp_api_model(struct esp_exchange *exchange);

@@ -429,11 +429,9 @@ static esp_status add_thinking_mode(struct esp_adapt *adapt)
         esp_adapt_warn(adapt, "ignored_field", "thoughts have no budget of their own", "thinking.budget_tokens");
     }
     if (is(type, "disabled")) {
-        static const char off[] = "{\"enable_thinking\":false}";
-        esp_adapt_raw(adapt, "chat_template_kwargs", off, sizeof off - 1);
+        esp_adapt_raw(adapt, "enable_thinking", "false", strlen("false"));
     } else if (is(type, "enabled") || is(type, "adaptive")) {
-        static const char on[] = "{\"enable_thinking\":true}";
-        esp_adapt_raw(adapt, "chat_template_kwargs", on, sizeof on - 1);
+        esp_adapt_raw(adapt, "enable_thinking", "true", strlen("true"));
     } else {
         return esp_adapt_refuse(adapt, "the type must be enabled, adaptive or disabled", "thinking.type");
     }
@@ -446,9 +444,7 @@ static esp_status add_format(struct esp_adapt *adapt)
     static const char *const paths[2][3] = {{"output_config", "format", "schema"}, {"output_format", "schema"}};
     static const char *const places[] = {"output_config.format", "output_format"};
     const json_t *config = json_object_get(adapt->request, "output_config");
-    if (json_is_string(json_object_get(config, "effort"))) {
-        esp_adapt_warn(adapt, "ignored_field", "there is one effort", "output_config.effort");
-    }
+    esp_adapt_value(adapt, "reasoning_effort", json_object_get(config, "effort"));
     const json_t *formats[2] = {json_object_get(config, "format"), json_object_get(adapt->request, "output_format")};
     for (size_t idx = 0; idx < 2; idx++) {
         size_t n_schema = 0;
@@ -481,11 +477,15 @@ static esp_status add_counts(struct esp_adapt *adapt, bool counting)
     }
     static const char *const same[] = {"model",  "max_tokens", "stream", "temperature", "top_p",
                                        "top_k",  "cache_salt", "seed",   "min_p",
-                                       "prompt_cache_key", "prompt_cache_options", "session_id"};
+                                       "prompt_cache_key", "prompt_cache_options", "session_id", "done",
+                                       "priority", "timeout", "user"};
     for (size_t idx = 0; idx < sizeof same / sizeof same[0]; idx++) {
         esp_adapt_copy(adapt, same[idx], same[idx]);
     }
     esp_adapt_copy(adapt, "stop", "stop_sequences");
+    if (json_object_get(adapt->request, "user") == NULL) {
+        esp_adapt_value(adapt, "user", json_object_get(json_object_get(adapt->request, "metadata"), "user_id"));
+    }
     return ESP_OK;
 }
 

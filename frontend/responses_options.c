@@ -177,13 +177,11 @@ static esp_status add_tool_choice(struct esp_adapt *adapt)
 
 static esp_status add_reasoning(struct esp_adapt *adapt)
 {
-    const json_t *reasoning = given(adapt, "reasoning"), *effort = json_object_get(reasoning, "effort");
+    const json_t *reasoning = given(adapt, "reasoning");
     if (reasoning != NULL && !json_is_object(reasoning)) {
         return esp_adapt_refuse(adapt, "an object is needed", "reasoning");
     }
-    if (effort != NULL && !json_is_null(effort)) {
-        esp_adapt_warn(adapt, "ignored_field", "there is one effort", "reasoning.effort");
-    }
+    esp_adapt_value(adapt, "reasoning_effort", json_object_get(reasoning, "effort"));
     return ESP_OK;
 }
 

@@ -336,7 +336,8 @@ bool esp_responses_convert(struct esp_responses *responses)
     struct esp_adapt *adapt = &responses->adapt;
     static const char *const same[] = {"model", "stream", "temperature", "top_p",      "top_k",
                                        "min_p", "seed",   "stop",        "cache_salt", "parallel_tool_calls",
-                                       "prompt_cache_key", "prompt_cache_options", "session_id"};
+                                       "prompt_cache_key", "prompt_cache_options", "session_id", "done",
+                                       "priority", "timeout", "user", "safety_identifier"};
     esp_status status = esp_json_bool(adapt->request, "store", true, &responses->store, &adapt->err);
     for (size_t idx = 0; idx < sizeof same / sizeof same[0]; idx++) {
         esp_adapt_copy(adapt, same[idx], same[idx]);

@@ -14,6 +14,8 @@ import threading
 import time
 import traceback
 
+import described
+
 CHAT = "/v1/chat/completions"
 tests = []
 
@@ -152,7 +154,9 @@ class Server:
         reply = connection.getresponse()
         data = reply.read()
         connection.close()
-        return Reply(reply.status, dict((k.lower(), v) for k, v in reply.getheaders()), data)
+        headers = dict((k.lower(), v) for k, v in reply.getheaders())
+        described.check_answer(method, path, reply.status, headers, data)
+        return Reply(reply.status, headers, data)
 
     def get(self, path, **rest):
         return self.request("GET", path, **rest)

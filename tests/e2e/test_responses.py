@@ -207,7 +207,7 @@ def warnings():
         fields = {"tools": [{"type": "web_search"}, {"type": "namespace", "name": "n", "tools": []}],
                   "moderation": {}, "new_thing": 1, "reasoning": {"effort": "high", "summary": "auto"},
                   "prompt_cache_key": "k", "service_tier": "auto"}
-        params = {"tools[0].type", "tools[1].type", "moderation", "new_thing", "reasoning.effort"}
+        params = {"tools[0].type", "tools[1].type", "moderation", "new_thing"}
         assert {w["param"] for w in ask(server, **fields).json()["warnings"]} == params
         events = named_events(ask(server, stream=True, **fields))
         assert {w["param"] for w in events[0]["response"]["warnings"]} == params
