@@ -2,7 +2,8 @@
  *
  * date, time and date-time follow RFC 3339 (month lengths, leap years, leap seconds at 23:59:60 UTC), ipv4
  * is dotted decimal without leading zeros, ipv6 RFC 4291's text forms, uuid RFC 4122's, json-pointer RFC 6901,
- * email a mailbox of RFC 5321, uri and iri RFC 3986 and RFC 3987, uri-template RFC 6570, duration RFC 3339's appendix.
+ * email a mailbox of RFC 5321 (idn-email of RFC 6531), hostname a name of RFC 1123 without xn-- labels, uri and iri
+ * RFC 3986 and RFC 3987, uri-template RFC 6570, duration RFC 3339's appendix.
  * Names that some draft defines and that are not here are refused when formats are asserted.
  * Thread: the owner's.
  */
@@ -42,6 +43,20 @@
 #define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 #define EMAIL LOCAL_PART "@(?:" LABEL "(?:\\." LABEL ")*|\\[(?:" IPV4 "|IPv6:" IPV6 ")\\])"
 
+/* RFC 1123: labels of at most 63 characters. Since draft-07 those with -- in the third and fourth place are reserved,
+ * and whether one that begins with xn-- is valid cannot be told by its letters: they are never written. */
+#define LDH "[A-Za-z0-9-]"
+#define ALNUM "[A-Za-z0-9]"
+#define LABEL63 ALNUM "(?:(?:" LDH "{0,2}|" LDH "(?:" ALNUM LDH "|-" ALNUM ")" LDH "{0,58})" ALNUM ")?"
+#define OLD_LABEL63 ALNUM "(?:" LDH "{0,61}" ALNUM ")?"
+
+/* RFC 6531: any character above U+007F beside those of RFC 5321. */
+#define HIGH "\\u{80}-\\u{D7FF}\\u{E000}-\\u{10FFFF}"
+#define IDN_ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~" HIGH "-]+"
+#define IDN_LOCAL "(?:" IDN_ATOM "(?:\\." IDN_ATOM ")*|\"(?:[ !#-\\[\\]-~" HIGH "]|\\\\[ -~])*\")"
+#define IDN_LABEL "[A-Za-z0-9" HIGH "](?:[A-Za-z0-9" HIGH "-]*[A-Za-z0-9" HIGH "])?"
+#define IDN_EMAIL IDN_LOCAL "@(?:" IDN_LABEL "(?:\\." IDN_LABEL ")*|\\[(?:" IPV4 "|IPv6:" IPV6 ")\\])"
+
 /* RFC 3986, and RFC 3987 with U: the characters it adds. P: those it adds to the query. */
 #define UCS                                                                                                            \
     "\\u{A0}-\\u{D7FF}\\u{F900}-\\u{FDCF}\\u{FDF0}-\\u{FFEF}\\u{10000}-\\u{1FFFD}\\u{20000}-\\u{2FFFD}"                \
@@ -78,8 +93,8 @@ static const struct {
     {"date-time", ""},
     {"duration", DURATION},
     {"email", EMAIL},
-    {"hostname", NULL},
-    {"idn-email", NULL},
+    {"hostname", ""},
+    {"idn-email", IDN_EMAIL},
     {"idn-hostname", NULL},
     {"ipv4", IPV4},
     {"ipv6", IPV6},
@@ -110,33 +125,70 @@ static void two_digits(char *out, unsigned value)
     out[1] = (char)('0' + value % 10);
 }
 
-/* A leap second is 23:59:60 in UTC: for each offset there is one local hour and minute. */
+/* a, then what stands between, then b, for two numbers of two digits. */
+static uint32_t pair(struct esp_exprs *x, unsigned a, uint32_t between, unsigned b, uint32_t tail)
+{
+    char first[3] = "00", last[3] = "00";
+    two_digits(first, a);
+    two_digits(last, b);
+    uint32_t end = esp_expr_cat(x, esp_expr_text(x, last), tail);
+    return esp_expr_cat(x, esp_expr_text(x, first), esp_expr_cat(x, between, end));
+}
+
+/* A leap second is 23:59:60 in UTC: the local time and the offset belong together,
+ *   hh:mm:60+hh:MM  with MM = mm + 1, or hh:59:60+HH:00 with HH = hh + 1      hh:mm:60-HH:MM  with sums 23 and 59
+ * so each is what the hours allow and the minutes allow, which nothing that has begun can fail to complete. */
 static uint32_t leap_seconds(struct esp_schema *s)
 {
     struct esp_exprs *x = s->x;
-    uint32_t mark = x->n_scratch;
-    uint32_t middle = from_regex(s, ":60" FRACTION);
-    esp_exprs_push(x, from_regex(s, "23:59:60" FRACTION "[Zz]"));
-    for (unsigned local = 0; local < 1440; local++) {
-        /* local = 23:59 + offset (east) or − offset (west), modulo a day */
-        unsigned east = (local + 1) % 1440, west = (1439 + 1440 - local) % 1440;
-        char start[6] = "00:00", offset[7] = "+00:00";
-        two_digits(start, local / 60);
-        two_digits(start + 3, local % 60);
-        two_digits(offset + 1, east / 60);
-        two_digits(offset + 4, east % 60);
-        uint32_t ends[2];
-        ends[0] = esp_expr_text(x, offset);
-        offset[0] = '-';
-        two_digits(offset + 1, west / 60);
-        two_digits(offset + 4, west % 60);
-        ends[1] = esp_expr_text(x, offset);
-        uint32_t tail = esp_expr_cat(x, middle, esp_expr_alt(x, ends, 2));
-        esp_exprs_push(x, esp_expr_cat(x, esp_expr_text(x, start), tail));
+    uint32_t mark = x->n_scratch, digits = from_regex(s, "[0-9]{2}");
+    uint32_t east = from_regex(s, ":[0-9]{2}:60" FRACTION "[+]"), west = from_regex(s, ":[0-9]{2}:60" FRACTION "-");
+    uint32_t east_on = from_regex(s, ":60" FRACTION "[+][0-9]{2}:");
+    uint32_t west_on = from_regex(s, ":60" FRACTION "-[0-9]{2}:");
+    uint32_t whole = from_regex(s, ":59:60" FRACTION "[+]"), zeros = esp_expr_text(x, ":00");
+    uint32_t colon = esp_expr_byte(x, ':'), rest = esp_expr_cat(x, colon, digits), sets[4], n_hours = 24;
+    for (unsigned hour = 0; hour < n_hours; hour++) {
+        esp_exprs_push(x, pair(x, hour, east, hour, rest));
     }
+    sets[0] = esp_expr_alt(x, x->scratch + mark, n_hours);
+    x->n_scratch = mark;
+    for (unsigned hour = 0; hour < n_hours; hour++) {
+        esp_exprs_push(x, pair(x, hour, west, 23 - hour, rest));
+    }
+    sets[1] = esp_expr_alt(x, x->scratch + mark, n_hours);
+    x->n_scratch = mark;
+    uint32_t hours = esp_expr_cat(x, digits, colon);
+    for (unsigned minute = 0; minute < 59; minute++) {
+        esp_exprs_push(x, pair(x, minute, east_on, minute + 1, ESP_EXPR_EPS));
+    }
+    sets[2] = esp_expr_cat(x, hours, esp_expr_alt(x, x->scratch + mark, 59));
+    x->n_scratch = mark;
+    for (unsigned minute = 0; minute < 60; minute++) {
+        esp_exprs_push(x, pair(x, minute, west_on, 59 - minute, ESP_EXPR_EPS));
+    }
+    sets[3] = esp_expr_cat(x, hours, esp_expr_alt(x, x->scratch + mark, 60));
+    x->n_scratch = mark;
+    for (unsigned hour = 0; hour < n_hours; hour++) {
+        esp_exprs_push(x, pair(x, hour, whole, (hour + 1) % 24, zeros));
+    }
+    uint32_t easts[2] = {sets[0], sets[2]}, wests[2] = {sets[1], sets[3]};
+    esp_exprs_push(x, esp_expr_and(x, easts, 2));
+    esp_exprs_push(x, esp_expr_and(x, wests, 2));
+    esp_exprs_push(x, from_regex(s, "23:59:60" FRACTION "[Zz]"));
     uint32_t id = esp_expr_alt(x, x->scratch + mark, x->n_scratch - mark);
     x->n_scratch = mark;
     return id;
+}
+
+/* A name of RFC 1123: at most 253 characters. */
+static uint32_t host_name(struct esp_schema *s)
+{
+    bool old = s->draft_given && (s->draft & (ESP_DRAFT4 | ESP_DRAFT6)) != 0;
+    uint32_t labels = from_regex(s, old ? OLD_LABEL63 "(?:\\." OLD_LABEL63 ")*" : LABEL63 "(?:\\." LABEL63 ")*");
+    if (labels != ESP_EXPR_EMPTY) {
+        esp_live_len(s->x, s->lens, labels, 1, 253);
+    }
+    return esp_expr_len(s->x, labels, 0, 1, 253);
 }
 
 static uint32_t make(struct esp_schema *s, size_t idx)
@@ -146,6 +198,9 @@ static uint32_t make(struct esp_schema *s, size_t idx)
     }
     if (formats[idx].regex[0] != '\0') {
         return from_regex(s, formats[idx].regex);
+    }
+    if (strcmp(formats[idx].name, "hostname") == 0) {
+        return host_name(s);
     }
     uint32_t time = esp_expr_alt2(s->x, from_regex(s, PLAIN_TIME), leap_seconds(s));
     return strcmp(formats[idx].name, "time") == 0 ? time : esp_expr_cat(s->x, from_regex(s, DATE "[Tt]"), time);

@@ -363,6 +363,22 @@ static const struct esp_jv *lengths(const struct esp_conj *c, uint32_t *ret_min,
     return at;
 }
 
+/* With so many characters; a format may have limits of its own. */
+static uint32_t limited(struct esp_schema *s, uint32_t id, uint32_t min, uint32_t max)
+{
+    const struct esp_expr *e = &s->x->exprs[id];
+    if (e->op == ESP_X_LEN && e->b == 0) {
+        id = e->a;
+        min = e->c > min ? e->c : min;
+        max = e->d < max ? e->d : max;
+    }
+    if (min > max) {
+        return ESP_EXPR_EMPTY;
+    }
+    esp_live_len(s->x, s->lens, id, min, max);
+    return esp_expr_len(s->x, id, 0, min, max);
+}
+
 esp_status esp_schema_strings(const struct esp_conj *c, const struct esp_jv *const *values, uint32_t n_values)
 {
     struct esp_schema *s = c->s;
@@ -373,8 +389,7 @@ esp_status esp_schema_strings(const struct esp_conj *c, const struct esp_jv *con
         return add_string_values(s, id, min, max, values, n_values);
     }
     if (id != ESP_EXPR_EMPTY && (min > 0 || max < ESP_EXPR_INF) && min <= max) {
-        esp_live_len(s->x, s->lens, id, min, max);
-        id = esp_expr_len(s->x, id, 0, min, max);
+        id = limited(s, id, min, max);
     } else if (min > max) {
         id = ESP_EXPR_EMPTY;
     }
