@@ -50,10 +50,10 @@
  *                               2047; d = a / 2047. a < 2^-100: all 0.
  *                   Per query head, for spans of 512 positions [512·j, …) in order, over the visible ones:
  *                   u_t = (float)(q^·k^_t) · d_k,t; m = max u_t (NaN not counted);
- *                   f = d_q · scale (scale > 0); p_t = expf((u_t − m) · f), 0 if not visible;
- *                   m_j = m · f; l_j = sum16 of p over the span's positions;
+ *                   f = d_q · scale (scale > 0); m_j = m · f;
+ *                   p_t = expf(fma(u_t, f, −m_j)), 0 if not visible; l_j = sum16 of p over the span's positions;
  *                   w_t = p_t · d_v,t; W = max(0, w_t) (NaN not counted);
- *                   r_t = rint(min(w_t · (8191 / W), 8191)), NaN to 8191; all 0 when W < 2^-100;
+ *                   r_t = rint(min(w_t · (8191 / W), 8191)), NaN to 8191; W < 2^-100: 0 in place of 8191 / W;
  *                   o_j,d = (W / 8191) · Σ over the span's four blocks of 128 positions, in order from +0, of
  *                   (float)(Σ_t r_t · v^_t,d), whose integer sum is exact. A span without a visible position
  *                   is skipped.

@@ -135,16 +135,17 @@ static bool span_part(const struct query *qu, uint32_t span, struct part *part)
     }
     float p[ESP_SPAN_TOKENS] = {0}, lanes[16] = {0}, high = 0;
     int32_t r[ESP_SPAN_TOKENS] = {0};
-    float m = scores(qu, span, lo, hi, p);
+    part->m = scores(qu, span, lo, hi, p) * qu->factor;
     for (uint32_t t = lo; t < hi; t++) {
         float *w = &p[t - span];
-        *w = esp_expf((*w - m) * qu->factor);
+        *w = esp_expf(fmaf(*w, qu->factor, -part->m));
         lanes[(t - span) % 16] += *w;
         *w = *w * page_of(qu, t).dv[t % ESP_PAGE_TOKENS];
         high = *w > high ? *w : high;
     }
-    for (uint32_t i = lo - span; i < hi - span && high >= ESP_KV_AMAX_MIN; i++) {
-        float v = p[i] * (ESP_KV_WEIGHT_MAX / high);
+    float factor = high < ESP_KV_AMAX_MIN ? 0 : ESP_KV_WEIGHT_MAX / high;
+    for (uint32_t i = lo - span; i < hi - span; i++) {
+        float v = p[i] * factor;
         r[i] = (int32_t)rintf(v < ESP_KV_WEIGHT_MAX ? v : ESP_KV_WEIGHT_MAX);
     }
     for (uint32_t d = 0; d < qu->args->geom.head_dim; d++) {
@@ -155,7 +156,6 @@ static bool span_part(const struct query *qu, uint32_t span, struct part *part)
         }
         part->o[d] = (high / ESP_KV_WEIGHT_MAX) * sum;
     }
-    part->m = m * qu->factor;
     part->l = esp_sum_lanes(lanes);
     return true;
 }

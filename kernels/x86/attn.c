@@ -17,6 +17,7 @@
 #define N_PAGES_SPAN (ESP_SPAN_TOKENS / ESP_PAGE_TOKENS)
 #define N_PAGES_BLOCK (ESP_KV_POSITIONS / ESP_PAGE_TOKENS)
 #define DIM_MAX 256
+#define N_WEIGHED 8     /* whose weights are in the L1 cache at a time */
 #define WEIGHT_STEP 544 /* floats from one query's weights to the next: no power of two, which would share cache sets */
 #if defined(__AVX512F__)
 #define N_TOGETHER 6 /* queries whose sums are in registers at a time */
@@ -51,6 +52,7 @@ struct tile {
     struct query queries[ESP_ATTN_QUERIES];
     _Alignas(64) int16_t q[ESP_ATTN_QUERIES][DIM_MAX];
     _Alignas(64) float p[ESP_ATTN_QUERIES][WEIGHT_STEP]; /* scores; then weights, as words from the row's start */
+    _Alignas(64) float dv[ESP_SPAN_TOKENS]; /* scales of the values of a span */
     _Alignas(64) float part[ESP_ATTN_QUERIES][DIM_MAX];  /* of the span */
     _Alignas(64) float o[ESP_ATTN_QUERIES][DIM_MAX];     /* of the spans before */
 };
@@ -222,12 +224,10 @@ static uint32_t lanes_below(uint32_t end, uint32_t at)
     return n >= 16 ? 0xffff : (1u << n) - 1;
 }
 
-ESP_VEC_INLINE v16 only_seen(v16 v, struct range seen, uint32_t at, v16 otherwise)
+/* Bits of the lanes of the sixteen positions from `at` that are visible. */
+static uint32_t lanes_seen(struct range seen, uint32_t at)
 {
-    if (at >= seen.lo && at + 16 <= seen.hi) {
-        return v;
-    }
-    return v16_select(lanes_below(seen.hi, at) & ~lanes_below(seen.lo, at), v, otherwise);
+    return lanes_below(seen.hi, at) & ~lanes_below(seen.lo, at);
 }
 
 /* exp of what is not above 0, or NaN: the steps of v16_exp that can matter. */
@@ -247,43 +247,112 @@ ESP_VEC_INLINE v16 exp_not_above_0(v16 x)
     return v16_select(v16_less_bits(x, v16_set1(ESP_EXP_LOW)), v16_set1(0.0f), v16_scale_by_bits(p, shifted));
 }
 
-/* Turns the scores of one query into integer weights; pages of the span that it does not see get 0. */
-static void weigh(struct tile *t, uint32_t query, uint32_t span, struct range pages)
+/* The largest visible score, as the exponent of 1. */
+static void find_most(struct tile *t, uint32_t query)
 {
     struct query *qu = &t->queries[query];
-    struct range seen = qu->seen;
-    const uint32_t from = seen.lo & ~15u, to = (seen.hi + 15) & ~15u;
+    const float *p = t->p[query];
+    v16 low = v16_set1(-INFINITY), m = low;
+    for (uint32_t at = qu->seen.lo & ~15u; at < qu->seen.hi; at += 16) {
+        uint32_t lanes = lanes_seen(qu->seen, at);
+        m = v16_max(lanes == 0xffff ? v16_load(p + at) : v16_select(lanes, v16_load(p + at), low), m);
+    }
+    qu->span_m = v16_hmax(m) * qu->factor;
+}
+
+/* The scales of the values of a span, as far as the query sees it. */
+static void copy_scales(struct tile *t, const struct query *qu, uint32_t span)
+{
+    for (uint32_t at = qu->seen.lo & ~15u; at < qu->seen.hi; at += 16) {
+        v16_store(t->dv + at, v16_load(head_at(t, qu->pages, (span + at) / ESP_PAGE_TOKENS).dv));
+    }
+}
+
+struct exponents {
+    v16 factor, most, sum, high;
+};
+
+/* Scores of sixteen positions to weights in f32, 0 for those whose lane is not set. */
+ESP_VEC_INLINE void exponentiate_16(struct exponents *e, float *p, const float *dv, uint32_t lanes)
+{
+    v16 zero = v16_set1(0), v = exp_not_above_0(v16_fma(v16_load(p), e->factor, e->most));
+    v16 w = v16_mul(v, v16_load(dv));
+    if (lanes != 0xffff) {
+        v = v16_select(lanes, v, zero);
+        w = v16_select(lanes, w, zero);
+    }
+    e->sum = v16_add(e->sum, v);
+    e->high = v16_max(w, e->high);
+    v16_store(p, w);
+}
+
+/* Scores to weights in f32, their sum, and the largest. */
+static void exponentiate(struct tile *t, uint32_t query)
+{
+    struct query *qu = &t->queries[query];
     float *p = t->p[query];
+    v16 zero = v16_set1(0);
+    struct exponents e = {v16_set1(qu->factor), v16_set1(-qu->span_m), zero, zero};
+    uint32_t at = qu->seen.lo & ~15u;
+    if (at < qu->seen.hi && lanes_seen(qu->seen, at) != 0xffff) {
+        exponentiate_16(&e, p + at, t->dv + at, lanes_seen(qu->seen, at));
+        at += 16;
+    }
+    for (; at + 16 <= qu->seen.hi; at += 16) {
+        exponentiate_16(&e, p + at, t->dv + at, 0xffff);
+    }
+    if (at < qu->seen.hi) {
+        exponentiate_16(&e, p + at, t->dv + at, lanes_seen(qu->seen, at));
+    }
+    qu->span_l = v16_sum(e.sum);
+    qu->weight = v16_hmax(e.high);
+}
+
+/* Weights to integers against the largest, 0 in the pages of the span that the query does not see. */
+static void make_words(struct tile *t, uint32_t query, struct range pages)
+{
+    struct query *qu = &t->queries[query];
+    const uint32_t from = qu->seen.lo & ~15u, to = (qu->seen.hi + 15) & ~15u;
+    const float *p = t->p[query];
     int16_t *words = words_of(t, query);
-    v16 zero = v16_set1(0), m = v16_set1(-INFINITY), sum = zero, high = zero;
-    for (uint32_t at = from; at < to; at += 16) {
-        m = v16_max(only_seen(v16_load(p + at), seen, at, v16_set1(-INFINITY)), m);
-    }
-    const float most = v16_hmax(m);
-    for (uint32_t at = from; at < to; at += 16) {
-        v16 x = v16_mul(v16_sub(v16_load(p + at), v16_set1(most)), v16_set1(qu->factor));
-        v16 e = only_seen(exp_not_above_0(x), seen, at, zero);
-        v16 scale = v16_load(head_at(t, qu->pages, (span + at) / ESP_PAGE_TOKENS).dv);
-        v16 w = only_seen(v16_mul(e, scale), seen, at, zero);
-        sum = v16_add(sum, e);
-        high = v16_max(w, high);
-        v16_store(p + at, w);
-    }
-    const float largest = v16_hmax(high);
-    v16 factor = v16_set1(ESP_KV_WEIGHT_MAX / largest), cut = v16_set1(ESP_KV_WEIGHT_MAX);
+    v16 zero = v16_set1(0), cut = v16_set1(ESP_KV_WEIGHT_MAX);
+    v16 factor = v16_set1(qu->weight < ESP_KV_AMAX_MIN ? 0 : ESP_KV_WEIGHT_MAX / qu->weight);
     for (uint32_t at = pages.lo * 16; at < from; at += 16) {
         v16_store_i16(words + at, zero);
     }
-    for (uint32_t at = from; at < to; at += 16) {
-        v16 w = v16_min(v16_mul(v16_load(p + at), factor), cut);
-        v16_store_i16(words + at, largest < ESP_KV_AMAX_MIN ? zero : w);
+    for (uint32_t at = from; at < to; at += 16) { /* in place: what is written has been read */
+        v16_store_i16(words + at, v16_min(v16_mul(v16_load(p + at), factor), cut));
     }
     for (uint32_t at = to; at < pages.hi * 16; at += 16) {
         v16_store_i16(words + at, zero);
     }
-    qu->span_m = most * qu->factor;
-    qu->span_l = v16_sum(sum);
-    qu->weight = largest / ESP_KV_WEIGHT_MAX;
+    qu->weight = qu->weight / ESP_KV_WEIGHT_MAX;
+}
+
+/* Turns the scores of the span into integer weights, some queries at a time: between the passes one waits for the
+ * last numbers of a query, while those of the next are under way. */
+static void weigh(struct tile *t, uint32_t span, struct range pages)
+{
+    const uint32_t *pages_copied = NULL;
+    struct range copied = {0, 0};
+    for (uint32_t first = 0, end; first < t->n_queries; first = end) {
+        end = t->n_queries - first < N_WEIGHED ? t->n_queries : first + N_WEIGHED;
+        for (uint32_t j = first; j < end; j++) {
+            find_most(t, j);
+        }
+        for (uint32_t j = first; j < end; j++) {
+            struct query *qu = &t->queries[j];
+            if (qu->pages != pages_copied || qu->seen.lo < copied.lo || qu->seen.hi > copied.hi) {
+                copy_scales(t, qu, span);
+                pages_copied = qu->pages;
+                copied = (struct range){qu->seen.lo & ~15u, (qu->seen.hi + 15) & ~15u};
+            }
+            exponentiate(t, j);
+        }
+        for (uint32_t j = first; j < end; j++) {
+            make_words(t, j, pages);
+        }
+    }
 }
 
 static void merge(struct tile *t, uint32_t query)
@@ -396,9 +465,7 @@ static void attend_span(struct tile *t, uint32_t span)
         memset(t->part[j], 0, t->dim * sizeof(float));
     }
     each_group(t, span, pages, scores);
-    for (uint32_t j = 0; j < t->n_queries; j++) {
-        weigh(t, j, span, pages);
-    }
+    weigh(t, span, pages);
     each_group(t, span, pages, values);
     for (uint32_t j = 0; j < t->n_queries; j++) {
         if (t->queries[j].seen.lo < t->queries[j].seen.hi) {
