@@ -144,7 +144,11 @@ struct esp_norm_args {
     uint32_t flags;
 };
 
-enum esp_linear_flags { ESP_LINEAR_ADD = 1 };
+enum esp_act { ESP_ACT_SILU, ESP_ACT_GELU_TANH };
+
+/* GLU: two weights of one quantised type and shape, gate and up, without bias: y[0] = act(gate) · up, the bits of
+ * linear and then glu; y[1] is not used. Not together with ADD. */
+enum esp_linear_flags { ESP_LINEAR_ADD = 1, ESP_LINEAR_GLU = 2 };
 struct esp_linear_args {
     uint32_t n_weights; /* 1 to ESP_LINEAR_FAN_OUT, all with the same n_in; x is quantised once */
     const struct esp_weight *weight[ESP_LINEAR_FAN_OUT];
@@ -153,7 +157,15 @@ struct esp_linear_args {
     const float *x;                        /* [n_rows, n_in] */
     uint32_t n_rows;
     uint32_t flags;
+    enum esp_act act; /* of GLU */
 };
+/* Whether these two weights may be multiplied with ESP_LINEAR_GLU. */
+static inline bool esp_linear_glu_fits(const struct esp_linear_args *args)
+{
+    const struct esp_weight *gate = args->weight[0], *up = args->weight[1];
+    return args->n_weights == 2 && gate->type == up->type && gate->n_out == up->n_out &&
+           esp_type_info((uint32_t)gate->type)->block > 1 && args->bias[0] == NULL && args->bias[1] == NULL;
+}
 
 /* cos_sin[r][i] = (cos, sin)(pos_r · inv_freq_i), each times mscale, computed in f64 and rounded once. */
 struct esp_rope_table_args {
@@ -197,7 +209,6 @@ struct esp_attn_args {
     float scale; /* above 0 */
 };
 
-enum esp_act { ESP_ACT_SILU, ESP_ACT_GELU_TANH };
 struct esp_glu_args {
     const float *gate, *up; /* [n_rows, dim] */
     float *out;             /* may be gate or up */

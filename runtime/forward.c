@@ -198,6 +198,25 @@ static esp_status attention(const struct esp_forward *f, const struct esp_batch 
     return status;
 }
 
+/* gate = act(W_gate a) · W_up a, in one operation where the weights allow it. */
+static esp_status gate_and_up(const struct esp_forward *f, const struct esp_layer *l, uint32_t n_rows)
+{
+    const struct esp_model *m = f->model;
+    struct esp_linear_args up = {.n_weights = 2, .weight = {&l->gate, &l->up}, .y = {f->gate, f->up}, .x = f->a,
+                                 .n_rows = n_rows, .act = m->hp.act};
+    if (esp_linear_glu_fits(&up)) {
+        up.flags = ESP_LINEAR_GLU;
+        return m->ops->linear(m->dev, &up);
+    }
+    esp_status status = m->ops->linear(m->dev, &up);
+    if (status == ESP_OK) {
+        struct esp_glu_args glu = {.gate = f->gate, .up = f->up, .out = f->gate, .n_rows = n_rows,
+                                   .dim = m->hp.n_ff, .act = m->hp.act};
+        status = m->ops->glu(m->dev, &glu);
+    }
+    return status;
+}
+
 static esp_status feed_forward(const struct esp_forward *f, uint32_t layer, struct rows rows)
 {
     const struct esp_model *m = f->model;
@@ -207,14 +226,7 @@ static esp_status feed_forward(const struct esp_forward *f, uint32_t layer, stru
     }
     esp_status status = norm(f, stream(f, rows), l->ffn_norm, f->a, rows.n, m->hp.n_embd, 0);
     if (status == ESP_OK) {
-        struct esp_linear_args up = {.n_weights = 2, .weight = {&l->gate, &l->up}, .y = {f->gate, f->up}, .x = f->a,
-                                     .n_rows = rows.n};
-        status = m->ops->linear(m->dev, &up);
-    }
-    if (status == ESP_OK) {
-        struct esp_glu_args glu = {.gate = f->gate, .up = f->up, .out = f->gate, .n_rows = rows.n,
-                                   .dim = m->hp.n_ff, .act = m->hp.act};
-        status = m->ops->glu(m->dev, &glu);
+        status = gate_and_up(f, l, rows.n);
     }
     if (status == ESP_OK) {
         status = project_back(f, &l->down, NULL, f->gate, f->a, l->ffn_post_norm, rows);

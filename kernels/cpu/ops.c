@@ -117,6 +117,9 @@ static bool linear_fits(const struct esp_dev *dev, const struct esp_linear_args 
         ok = weight->data != NULL && weight->layout == dev->level->layout && weight->n_in <= dev->config.n_in_max &&
              weight->n_in == args->weight[0]->n_in;
     }
+    if (ok && (args->flags & ESP_LINEAR_GLU) != 0) {
+        ok = args->flags == ESP_LINEAR_GLU && esp_linear_glu_fits(args);
+    }
     return ok;
 }
 
@@ -126,9 +129,10 @@ esp_status esp_cpu_linear(struct esp_dev *dev, const struct esp_linear_args *arg
         return ESP_EINVAL;
     }
     struct linear_job job = {.dev = dev, .args = args};
-    uint32_t n_panels = 0, n_chunks = 0;
+    /* with GLU a chunk does its panels of both matrices */
+    uint32_t n_panels = 0, n_chunks = 0, n_weights = (args->flags & ESP_LINEAR_GLU) != 0 ? 1 : args->n_weights;
     bool integer = false;
-    for (uint32_t w = 0; w < args->n_weights; w++) {
+    for (uint32_t w = 0; w < n_weights; w++) {
         integer = integer || esp_format(args->weight[w]->type)->group != 0;
         n_panels += (args->weight[w]->n_out + ESP_PANEL - 1) / ESP_PANEL;
     }
@@ -138,7 +142,7 @@ esp_status esp_cpu_linear(struct esp_dev *dev, const struct esp_linear_args *arg
     }
     job.n_chunk = n_panels / (8 * (uint32_t)dev->config.n_threads) + 1;
     job.n_chunk += job.n_chunk > 1 ? job.n_chunk % 2 : 0; /* levels like panels in pairs */
-    for (uint32_t w = 0; w < args->n_weights; w++) {
+    for (uint32_t w = 0; w < n_weights; w++) {
         job.n_chunks[w] = ((args->weight[w]->n_out + ESP_PANEL - 1) / ESP_PANEL + job.n_chunk - 1) / job.n_chunk;
         n_chunks += job.n_chunks[w];
     }

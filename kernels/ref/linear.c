@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "kernels/format.h"
+#include "kernels/ref/math.h"
 #include "kernels/ref/ref.h"
 
 static void quantise_group(const float *x, int8_t *q, float *ret_d, int32_t ret_sums[2])
@@ -83,21 +84,30 @@ static float dot_floats(const struct esp_weight *w, const uint8_t *src, const fl
     return acc;
 }
 
+/* Output `out` of row r before bias and flags. */
+static float dot(const struct esp_weight *w, const struct esp_quant *quant, const float *x, size_t out, size_t r)
+{
+    const struct esp_type_info *info = esp_type_info(w->type);
+    const uint8_t *src = (const uint8_t *)w->data + out * (w->n_in / info->block) * info->bytes;
+    size_t x_at = r * w->n_in;
+    return esp_format(w->type)->group == 0 ? dot_floats(w, src, x + x_at)
+                                           : dot_blocks(w, src, quant->q + x_at, quant->d + x_at / 32);
+}
+
 void esp_ref_linear(const struct esp_linear_args *args, const struct esp_quant *quant, uint32_t weight_idx,
                     uint32_t panel, uint32_t panel_end)
 {
     const struct esp_weight *w = args->weight[weight_idx];
-    const struct esp_type_info *info = esp_type_info(w->type);
-    size_t row_bytes = (size_t)(w->n_in / info->block) * info->bytes;
     uint32_t out_end = panel_end * ESP_PANEL < w->n_out ? panel_end * ESP_PANEL : w->n_out;
-    bool is_float = esp_format(w->type)->group == 0;
     for (uint32_t out = panel * ESP_PANEL; out < out_end; out++) {
-        const uint8_t *src = (const uint8_t *)w->data + out * row_bytes;
         for (size_t r = 0; r < args->n_rows; r++) {
-            size_t x_at = r * w->n_in;
-            float acc = is_float ? dot_floats(w, src, args->x + x_at)
-                                 : dot_blocks(w, src, quant->q + x_at, quant->d + x_at / 32);
+            float acc = dot(w, quant, args->x, out, r);
             float *y = &args->y[weight_idx][r * w->n_out + out];
+            if ((args->flags & ESP_LINEAR_GLU) != 0) {
+                float gate = args->act == ESP_ACT_SILU ? esp_siluf(acc) : esp_gelu_tanhf(acc);
+                *y = gate * dot(args->weight[1], quant, args->x, out, r);
+                continue;
+            }
             if (args->bias[weight_idx] != NULL) {
                 acc = acc + args->bias[weight_idx][out];
             }

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/vec.h"
 #include "kernels/format.h"
+#include "kernels/x86/act.h"
 #include "kernels/x86/x86.h"
 
 static float sum_of_squares(const float *x, uint32_t dim)
@@ -42,19 +43,6 @@ void ESP_LEVEL_NAME(esp_x86_norm)(const struct esp_norm_args *args, uint32_t row
     }
 }
 
-ESP_VEC_INLINE v16 v16_silu(v16 x)
-{
-    v16 e = v16_exp(v16_sub(v16_set1(-0.0f), x));
-    return v16_div(x, v16_add(v16_set1(1), e));
-}
-
-ESP_VEC_INLINE v16 v16_gelu_tanh(v16 x)
-{
-    v16 cube = v16_mul(v16_set1(ESP_GELU_CUBE), v16_mul(v16_mul(x, x), x));
-    v16 e = v16_exp(v16_mul(v16_set1(ESP_GELU_SCALE), v16_add(x, cube)));
-    return v16_div(x, v16_add(v16_set1(1), e));
-}
-
 void ESP_LEVEL_NAME(esp_x86_glu)(const struct esp_glu_args *args, uint32_t row, uint32_t row_end)
 {
     size_t i = (size_t)row * args->dim, end = (size_t)row_end * args->dim;
@@ -62,7 +50,7 @@ void ESP_LEVEL_NAME(esp_x86_glu)(const struct esp_glu_args *args, uint32_t row, 
         uint32_t n = end - i < 16 ? (uint32_t)(end - i) : 16;
         v16 gate = n == 16 ? v16_load(args->gate + i) : v16_load_n(args->gate + i, n);
         v16 up = n == 16 ? v16_load(args->up + i) : v16_load_n(args->up + i, n);
-        v16 y = v16_mul(args->act == ESP_ACT_SILU ? v16_silu(gate) : v16_gelu_tanh(gate), up);
+        v16 y = v16_mul(v16_act(args->act, gate), up);
         if (n == 16) {
             v16_store(args->out + i, y);
         } else {

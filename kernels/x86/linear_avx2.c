@@ -198,15 +198,24 @@ void ESP_LEVEL_NAME(esp_x86_linear_int)(const struct esp_linear_args *args, cons
 {
     const struct esp_weight *w = args->weight[weight_idx];
     const size_t panel_bytes = esp_panel_shape(w->type, w->n_in).bytes;
-    _Alignas(64) float sums[N_TILE_MAX * 16];
+    const bool glu = (args->flags & ESP_LINEAR_GLU) != 0;
+    _Alignas(64) float sums[2][N_TILE_MAX * 16];
     for (uint32_t p = panel; p < panel_end; p++) {
+        const uint8_t *data = (const uint8_t *)w->data + p * panel_bytes;
         for (uint32_t row = 0; row < args->n_rows;) {
             uint32_t left = args->n_rows - row, n_rows = left < N_TILE_MAX ? left : N_TILE_MAX;
             tile_fn *fn = tiles[w->type][n_rows <= 2 ? n_rows - 1 : 2];
             struct esp_tile_x x = esp_tile_x(quant, weight_idx, w, row);
-            fn((const uint8_t *)w->data + p * panel_bytes, w->n_in, &x, sums);
+            fn(data, w->n_in, &x, sums[0]);
+            if (glu) {
+                fn(data + esp_tile_glu_step(args), w->n_in, &x, sums[1]);
+            }
             for (uint32_t r = 0; r < n_rows; r++) {
-                esp_tile_store(args, weight_idx, row + r, p, sums + 16 * r);
+                if (glu) {
+                    esp_tile_store_glu(args, row + r, p, sums[0] + 16 * r, sums[1] + 16 * r);
+                } else {
+                    esp_tile_store(args, weight_idx, row + r, p, sums[0] + 16 * r);
+                }
             }
             row += n_rows;
         }

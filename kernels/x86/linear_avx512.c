@@ -336,13 +336,30 @@ static void fetch_outputs(const struct esp_linear_args *args, uint32_t weight_id
     }
 }
 
-/* Panels p and p + 1 for all rows. */
+/* Two panels that are worked on together: neighbours, or the same of gate and up. */
+struct pair {
+    const uint8_t *data; /* of the first */
+    size_t step;         /* to the second */
+    uint32_t panel;      /* of the first */
+    bool glu;
+};
+
+static void store_pair(const struct esp_linear_args *args, uint32_t weight_idx, const struct pair *pair, uint32_t row,
+                       const float *first, const float *second)
+{
+    if (pair->glu) {
+        esp_tile_store_glu(args, row, pair->panel, first, second);
+        return;
+    }
+    esp_tile_store(args, weight_idx, row, pair->panel, first);
+    esp_tile_store(args, weight_idx, row, pair->panel + 1, second);
+}
+
+/* A pair for all rows. */
 static void linear_many(const struct esp_linear_args *args, const struct esp_quant *quant, uint32_t weight_idx,
-                        uint32_t p)
+                        const struct pair *pair)
 {
     const struct esp_weight *w = args->weight[weight_idx];
-    const size_t panel_bytes = esp_panel_shape(w->type, w->n_in).bytes;
-    const uint8_t *data = (const uint8_t *)w->data + p * panel_bytes;
     const size_t n_halves = esp_format(w->type)->group == 16 ? 2 : 1;
     const uint32_t n_groups = w->n_in / 32;
     struct wide wide;
@@ -352,7 +369,7 @@ static void linear_many(const struct esp_linear_args *args, const struct esp_qua
         memset(sums, 0, (n + N_ROWS_TILE - 1) / N_ROWS_TILE * N_ROWS_TILE * sizeof sums[0]);
         for (uint32_t g = 0, end; g < n_groups; g = end) {
             end = n_groups - g < N_GROUPS_WIDE ? n_groups : g + N_GROUPS_WIDE;
-            wides[w->type].widen(data, panel_bytes, w->n_in, g, end, &wide);
+            wides[w->type].widen(pair->data, pair->step, w->n_in, g, end, &wide);
             for (uint32_t r = 0; r < n; r += N_ROWS_TILE) {
                 /* the rows that fill up the last tile are computed from what lies there, and not stored */
                 struct esp_tile_x x = esp_tile_x(quant, weight_idx, w, row + r);
@@ -360,14 +377,35 @@ static void linear_many(const struct esp_linear_args *args, const struct esp_qua
                 x.d += (size_t)g * ESP_ROW_BLOCK;
                 x.side = (const float *)x.side + g * n_halves * ESP_ROW_BLOCK;
                 if (end == n_groups) {
-                    fetch_outputs(args, weight_idx, row + r, p);
+                    fetch_outputs(args, weight_idx, row + r, pair->panel);
                 }
                 wides[w->type].tile(&wide, end - g, &x, sums[r][0]);
             }
         }
         for (uint32_t r = 0; r < n; r++) {
-            esp_tile_store(args, weight_idx, row + r, p, sums[r][0]);
-            esp_tile_store(args, weight_idx, row + r, p + 1, sums[r][1]);
+            store_pair(args, weight_idx, pair, row + r, sums[r][0], sums[r][1]);
+        }
+    }
+}
+
+/* One or two panels for all rows, few of them. */
+static void linear_few(const struct esp_linear_args *args, const struct esp_quant *quant, uint32_t weight_idx,
+                       const struct pair *pair, uint32_t n_panels)
+{
+    const struct esp_weight *w = args->weight[weight_idx];
+    _Alignas(64) float sums[N_SUMS_MAX * 16];
+    for (uint32_t row = 0, n_rows; row < args->n_rows; row += n_rows) {
+        n_rows = args->n_rows - row < 6 ? args->n_rows - row : 6;
+        struct esp_tile_x x = esp_tile_x(quant, weight_idx, w, row);
+        uint32_t size = n_rows <= 4 ? n_rows - 1 : 4, n_filled = sizes[n_panels - 1][size];
+        /* the rows that fill up a tile are computed from what lies there, and not stored */
+        tiles[w->type][n_panels - 1][size](pair->data, pair->step, w->n_in, &x, sums);
+        for (uint32_t r = 0; r < n_rows; r++) {
+            if (n_panels == 1) {
+                esp_tile_store(args, weight_idx, row + r, pair->panel, sums + 16 * r);
+            } else {
+                store_pair(args, weight_idx, pair, row + r, sums + 16 * r, sums + 16 * (n_filled + r));
+            }
         }
     }
 }
@@ -377,25 +415,18 @@ void ESP_LEVEL_NAME(esp_x86_linear_int)(const struct esp_linear_args *args, cons
 {
     const struct esp_weight *w = args->weight[weight_idx];
     const size_t panel_bytes = esp_panel_shape(w->type, w->n_in).bytes;
-    _Alignas(64) float sums[N_SUMS_MAX * 16];
-    for (uint32_t p = panel, n_panels; p < panel_end; p += n_panels) {
-        n_panels = panel_end - p >= 2 ? 2 : 1;
+    struct pair pair = {.step = panel_bytes, .glu = (args->flags & ESP_LINEAR_GLU) != 0};
+    if (pair.glu) {
+        pair.step = esp_tile_glu_step(args);
+    }
+    for (uint32_t n_panels; panel < panel_end; panel += pair.glu ? 1 : n_panels) {
+        n_panels = pair.glu || panel_end - panel >= 2 ? 2 : 1;
+        pair.panel = panel;
+        pair.data = (const uint8_t *)w->data + panel * panel_bytes;
         if (n_panels == 2 && args->n_rows >= N_ROWS_MANY) {
-            linear_many(args, quant, weight_idx, p);
-            continue;
-        }
-        const uint8_t *data = (const uint8_t *)w->data + p * panel_bytes;
-        for (uint32_t row = 0, n_rows; row < args->n_rows; row += n_rows) {
-            n_rows = args->n_rows - row < 6 ? args->n_rows - row : 6;
-            struct esp_tile_x x = esp_tile_x(quant, weight_idx, w, row);
-            uint32_t size = n_rows <= 4 ? n_rows - 1 : 4, n_filled = sizes[n_panels - 1][size];
-            /* the rows that fill up a tile are computed from what lies there, and not stored */
-            tiles[w->type][n_panels - 1][size](data, panel_bytes, w->n_in, &x, sums);
-            for (uint32_t k = 0; k < n_panels; k++) {
-                for (uint32_t r = 0; r < n_rows; r++) {
-                    esp_tile_store(args, weight_idx, row + r, p + k, sums + 16 * (k * n_filled + r));
-                }
-            }
+            linear_many(args, quant, weight_idx, &pair);
+        } else {
+            linear_few(args, quant, weight_idx, &pair, n_panels);
         }
     }
 }

@@ -8,6 +8,7 @@
 #define ESP_KERNELS_X86_TILE_H
 
 #include "kernels/cpu/vec.h"
+#include "kernels/x86/act.h"
 #include "kernels/x86/panel.h"
 #include "kernels/x86/x86.h"
 
@@ -49,6 +50,26 @@ ESP_VEC_INLINE void esp_tile_store(const struct esp_linear_args *args, uint32_t 
         float v = bias != NULL ? sums[i] + bias[out + i] : sums[i];
         y[i] = add ? y[i] + v : v;
     }
+}
+
+/* The same for 16 outputs of gate and up of one row, with ESP_LINEAR_GLU. */
+ESP_VEC_INLINE void esp_tile_store_glu(const struct esp_linear_args *args, uint32_t row, uint32_t panel,
+                                       const float *gate, const float *up)
+{
+    uint32_t n_out = args->weight[0]->n_out, out = panel * ESP_PANEL, n = n_out - out;
+    float *y = args->y[0] + (size_t)row * n_out + out;
+    v16 v = v16_mul(v16_act(args->act, v16_load(gate)), v16_load(up));
+    if (n >= ESP_PANEL) {
+        v16_store(y, v);
+    } else {
+        v16_store_n(y, v, n);
+    }
+}
+
+/* From the gate's panel to the panel of up. */
+static inline size_t esp_tile_glu_step(const struct esp_linear_args *args)
+{
+    return (size_t)((uintptr_t)args->weight[1]->data - (uintptr_t)args->weight[0]->data);
 }
 
 #endif

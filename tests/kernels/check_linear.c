@@ -173,6 +173,72 @@ static void test_linear(void)
     check_close();
 }
 
+/* ESP_LINEAR_GLU against linear and glu one after the other, on the reference, for all rows and some of them. */
+static void check_glu_on(const struct linear_case *c, int d, const float *want, uint32_t row, uint32_t n_rows)
+{
+    const struct esp_ops *ops = esp_ops_cpu();
+    struct esp_weight weights[2];
+    struct guarded packed[2], out = guarded_make((size_t)n_rows * c->n_out[0] * 4);
+    struct esp_linear_args args = {.n_weights = 2, .x = c->x + (size_t)row * c->shape.n_in, .n_rows = n_rows,
+                                   .y = {(float *)(void *)out.data}, .flags = ESP_LINEAR_GLU,
+                                   .act = c->n_out[0] % 2 == 0 ? ESP_ACT_SILU : ESP_ACT_GELU_TANH};
+    esp_cpu_level_mask(check_devs[d].level);
+    for (uint32_t w = 0; w < 2; w++) {
+        packed[w] = guarded_make(ops->weight_bytes(c->type[w], c->n_out[w], c->shape.n_in));
+        weights[w] = pack(&check_devs[d], c->type[w], c->n_out[w], c->shape.n_in, c->file[w], packed[w].data);
+        args.weight[w] = &weights[w];
+    }
+    CHECK(ops->linear(check_devs[d].dev, &args) == ESP_OK);
+    char what[96];
+    snprintf(what, sizeof what, "glu %s [%u, %u] rows %u+%u", esp_type_info((uint32_t)c->type[0])->name, c->n_out[0],
+             c->shape.n_in, row, n_rows);
+    check_same(want + (size_t)row * c->n_out[0], out.data, (size_t)n_rows * c->n_out[0], what, check_devs[d].name);
+    args.bias[1] = c->x;
+    CHECK(ops->linear(check_devs[d].dev, &args) == ESP_EINVAL, "glu with a bias");
+    guarded_free(&packed[0], "gate");
+    guarded_free(&packed[1], "up");
+    guarded_free(&out, what);
+}
+
+static void check_glu(enum esp_type type)
+{
+    struct linear_case c = {.shape = random_shape(type), .n_weights = 2, .type = {type, type}};
+    size_t n = (size_t)c.shape.n_rows * c.shape.n_out;
+    float *ys[2] = {malloc(n * 4), malloc(n * 4)};
+    c.x = malloc((size_t)c.shape.n_rows * c.shape.n_in * 4);
+    rnd_floats(c.x, (size_t)c.shape.n_rows * c.shape.n_in);
+    for (uint32_t w = 0; w < 2; w++) {
+        c.n_out[w] = c.shape.n_out;
+        c.file[w] = malloc(file_bytes(type, c.n_out[w], c.shape.n_in));
+        rnd_blocks(type, c.file[w], (size_t)c.n_out[w] * c.shape.n_in / esp_type_info((uint32_t)type)->block);
+    }
+    run_linear(&c, &check_devs[0], 0, c.shape.n_rows, ys);
+    struct esp_glu_args glu = {.gate = ys[0], .up = ys[1], .out = ys[0], .n_rows = c.shape.n_rows,
+                               .dim = c.n_out[0], .act = c.n_out[0] % 2 == 0 ? ESP_ACT_SILU : ESP_ACT_GELU_TANH};
+    CHECK(esp_ops_cpu()->glu(check_devs[0].dev, &glu) == ESP_OK);
+    for (int d = 0; d < check_n_devs; d++) {
+        check_glu_on(&c, d, ys[0], 0, c.shape.n_rows);
+        uint32_t row = rnd_below(c.shape.n_rows);
+        check_glu_on(&c, d, ys[0], row, 1 + rnd_below(c.shape.n_rows - row));
+    }
+    c.n_weights = 2;
+    free_case(&c);
+    free(ys[0]);
+    free(ys[1]);
+}
+
+static void test_glu(void)
+{
+    REQUIRE(check_open(&config));
+    for (uint32_t type = 0; type < ESP_TYPE_COUNT; type++) {
+        const struct esp_type_info *info = esp_type_info(type);
+        for (int round = 0; round < 4 && info != NULL && info->runs && info->block > 1; round++) {
+            check_glu((enum esp_type)type);
+        }
+    }
+    check_close();
+}
+
 /* All values of the blocks at one end of their range, scales left as they are; x all ones or of both signs. */
 static void make_extreme(struct linear_case *c, float *x, int pattern)
 {
@@ -297,4 +363,4 @@ static void test_refusals(void)
     check_close();
 }
 
-ESP_TEST_MAIN(T(test_linear), T(test_linear_extremes), T(test_embed), T(test_refusals))
+ESP_TEST_MAIN(T(test_linear), T(test_glu), T(test_linear_extremes), T(test_embed), T(test_refusals))
