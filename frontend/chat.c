@@ -63,6 +63,15 @@ const struct esp_form *esp_chat_form(const struct esp_chat *chat)
     return &chat->form;
 }
 
+void esp_chat_show(const struct esp_chat *chat, struct esp_buf *buf)
+{
+    if (chat->tmpl == NULL) {
+        esp_buf_str(buf, chat->reason.message);
+    } else {
+        esp_form_show(&chat->form, buf);
+    }
+}
+
 void esp_prompt_init(struct esp_prompt *prompt)
 {
     esp_rendered_init(&prompt->rendered);
@@ -83,6 +92,12 @@ static json_t *token_text(const esp_vocab *vocab, uint32_t id)
     const char *bytes = id != ESP_TOKEN_NONE ? esp_token_bytes(vocab, id, true, &n) : NULL;
     json_t *text = bytes != NULL ? json_stringn(bytes, n) : NULL; /* NULL too when it is no UTF-8 */
     return text != NULL ? text : json_string("");
+}
+
+bool esp_chat_set_tokens(const struct esp_chat *chat, json_t *context)
+{
+    bool ok = json_object_set_new(context, "bos_token", token_text(chat->vocab, esp_vocab_bos(chat->vocab))) == 0;
+    return json_object_set_new(context, "eos_token", token_text(chat->vocab, esp_vocab_eos(chat->vocab))) == 0 && ok;
 }
 
 static esp_status add_kwargs(const json_t *request, json_t *context, struct esp_err *err)
@@ -179,8 +194,7 @@ static esp_status make_context(const struct esp_chat *chat, const json_t *reques
     }
     bool ok = json_object_set_new(context, "documents", json_null()) == 0;
     ok = json_object_set_new(context, "add_generation_prompt", json_boolean(asks)) == 0 && ok;
-    ok = json_object_set_new(context, "bos_token", token_text(chat->vocab, esp_vocab_bos(chat->vocab))) == 0 && ok;
-    ok = json_object_set_new(context, "eos_token", token_text(chat->vocab, esp_vocab_eos(chat->vocab))) == 0 && ok;
+    ok = esp_chat_set_tokens(chat, context) && ok;
     return status != ESP_OK || ok ? status : esp_fail(err, ESP_ENOMEM, "out of memory");
 }
 

@@ -19,6 +19,8 @@ esp_status esp_chat_open(const esp_vocab *vocab, const char *template_text, stru
 void esp_chat_close(struct esp_chat *chat); /* NULL is fine */
 /* How the template writes reasoning and calls. */
 const struct esp_form *esp_chat_form(const struct esp_chat *chat);
+/* What was found out about the template, in one line for people. */
+void esp_chat_show(const struct esp_chat *chat, struct esp_buf *buf);
 
 struct esp_prompt {
     struct esp_rendered rendered;

@@ -92,9 +92,50 @@ void esp_form_generic(struct esp_form *form)
         {ESP_SLOT_LIT, LIT("}\n</tool_call>")},
     };
     form->n_pieces = sizeof pieces / sizeof pieces[0];
+    form->open = form->close = (struct esp_lit){"", 0};
+    form->is_tagged = form->names_open = form->one_call = form->string_args = false;
     memcpy(form->pieces, pieces, sizeof pieces);
     form->sep = (struct esp_lit)LIT("\n");
     form->lead = (struct esp_lit)LIT("\n");
     form->trigger = (struct esp_lit)LIT("<tool_call>");
     form->whitespace = "line";
+}
+
+/* A literal for people: control tokens as ⟨id⟩, line ends as \n. */
+static void show(struct esp_buf *buf, const struct esp_lit *lit)
+{
+    for (uint32_t at = 0; at < lit->n; at++) {
+        if ((unsigned char)lit->text[at] == 0xff) {
+            esp_buf_printf(buf, "(token %u)", esp_code_token(lit->text + at));
+            at += ESP_CODE_BYTES - 1;
+        } else if (lit->text[at] == '\n') {
+            esp_buf_str(buf, "\\n");
+        } else {
+            esp_buf_char(buf, lit->text[at]);
+        }
+    }
+}
+
+void esp_form_show(const struct esp_form *form, struct esp_buf *buf)
+{
+    static const char *const slots[] = {"", "NAME", "ID", "INDEX", "ARGUMENTS"};
+    esp_buf_str(buf, form->knows_tools ? "tools in its own form, calls as " : "tools in words, calls as ");
+    show(buf, &form->open);
+    for (uint32_t idx = 0; idx < form->n_pieces; idx++) {
+        esp_buf_str(buf, slots[form->pieces[idx].slot]);
+        show(buf, &form->pieces[idx].lit);
+        if (form->pieces[idx].slot == ESP_SLOT_ARGS && form->is_tagged) {
+            esp_buf_str(buf, " (");
+            show(buf, &form->tagged.open);
+            show(buf, &form->tagged.begin);
+            esp_buf_str(buf, "KEY");
+            show(buf, &form->tagged.mid[ESP_VALUE_STRING]);
+            esp_buf_str(buf, "VALUE");
+            show(buf, &form->tagged.end[ESP_VALUE_STRING]);
+            esp_buf_str(buf, ")");
+        }
+    }
+    esp_buf_str(buf, form->one_call ? ", one a turn" : "");
+    esp_buf_str(buf, form->think_close.n > 0 ? ", reasoning up to " : ", no reasoning");
+    show(buf, &form->think_close);
 }

@@ -74,6 +74,8 @@ esp_status esp_code_text(const esp_vocab *vocab, const char *text, size_t n_byte
 /* Does the form name this control token in one of its literals? */
 bool esp_form_takes(const struct esp_form *form, uint32_t token);
 
+/* What it is, in one line for people. */
+void esp_form_show(const struct esp_form *form, struct esp_buf *buf);
 /* The form for templates that know no tools: <tool_call>\n{"name": …, "arguments": …}\n</tool_call>. */
 void esp_form_generic(struct esp_form *form);
 

@@ -57,6 +57,15 @@ static void *load(void *ctx)
     return NULL;
 }
 
+static void print_form(const struct esp_chat *chat)
+{
+    struct esp_buf text;
+    esp_buf_init(&text, ESP_TAG_HTTP, 8192);
+    esp_chat_show(chat, &text);
+    esp_log(ESP_LOG_INFO, "template", "%s", text.n == 0 ? "" : text.data);
+    esp_buf_finish(&text);
+}
+
 static void print_plan(const esp_engine *engine)
 {
     struct esp_engine_info info;
@@ -128,6 +137,7 @@ static int serve(struct esp_server *server, struct loader *loader, int signal_fd
         return ESP_EXIT_FAILED;
     }
     print_plan(loader->engine);
+    print_form(loader->chat);
     if (esp_server_attach(server, loader->engine, loader->chat, &err) != ESP_OK) {
         fprintf(stderr, "espalier: %s\n", err.message);
         return ESP_EXIT_FAILED;
