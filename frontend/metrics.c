@@ -44,8 +44,6 @@ void esp_metrics_write(struct esp_buf *buf, const struct esp_metrics *m, const s
     static const char *const kinds[] = {"free", "private", "pending", "cached", "host", "disk"};
     const uint64_t prompt[] = {m->prompt_tokens_computed, m->prompt_tokens_cached, m->prompt_tokens_recomputed};
     const uint64_t requests[] = {m->requests_running, m->requests_waiting};
-    uint64_t pages[6] = {0}; /* host and disk tiers do not exist yet: they are 0 */
-    memcpy(pages, m->kv_pages, sizeof m->kv_pages);
     head(buf, "prompt_tokens_total", "counter", "Prompt tokens by where they came from.");
     labelled(buf, "prompt_tokens_total", "source", sources, prompt, 3);
     plain(buf, "generation_tokens_total", "counter", "Tokens generated.", m->generation_tokens);
@@ -54,9 +52,11 @@ void esp_metrics_write(struct esp_buf *buf, const struct esp_metrics *m, const s
     head(buf, "requests_total", "counter", "Requests that ended, by how.");
     labelled(buf, "requests_total", "finish", finishes, m->requests_finished, ESP_FINISHES);
     head(buf, "kv_pages", "gauge", "Pages of the KV cache by state.");
-    labelled(buf, "kv_pages", "state", kinds, pages, 6);
+    labelled(buf, "kv_pages", "state", kinds, m->kv_pages, ESP_PAGE_KINDS);
     plain(buf, "kv_pages_total", "gauge", "Pages of the KV cache on the device.", m->kv_pages_total);
     plain(buf, "kv_pages_leased", "gauge", "Pages that a request refers to now.", m->kv_pages_leased);
+    plain(buf, "kv_saved_pages_total", "counter", "Pages sent to the page file.", m->kv_pages_saved);
+    plain(buf, "kv_restored_pages_total", "counter", "Pages that came back from it.", m->kv_pages_restored);
     plain(buf, "kv_pages_pinned", "gauge", "Pages that pins hold now.", m->kv_pages_pinned);
     plain(buf, "cache_pins", "gauge", "Pins now.", m->pins);
     const uint64_t pins[] = {m->pins_granted, m->pins_refused};

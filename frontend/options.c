@@ -551,5 +551,7 @@ struct esp_config esp_options_engine(const struct esp_options *options)
         .prefill_chunk = options->prefill_chunk,
         .n_queue_max = options->max_queue,
         .cache_off = options->cache_off,
+        .cache_dir = options->cache_dir,
+        .cache_bytes = options->cache_bytes,
     };
 }

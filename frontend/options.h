@@ -25,6 +25,8 @@ struct esp_options {
     uint32_t ctx, threads, max_batch, prefill_chunk, max_queue;
     uint64_t kv_bytes;
     bool cache_off;
+    const char *cache_dir;
+    uint64_t cache_bytes;
     /* server */
     const char *host, *alias, *api_key_file, *tls_cert, *tls_key, *cors_origin, *chat_template, *log_level;
     uint32_t port;

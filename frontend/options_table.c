@@ -34,6 +34,10 @@ const struct esp_option esp_option_rows[] = {
      .help = "prompt tokens computed in one step; auto = 512"},
     {"cache-off", 0, ESP_OPTION_FLAG, ENGINE, AT(cache_off),
      .help = "compute every prompt from its beginning (for comparisons)"},
+    {"cache-dir", 0, ESP_OPTION_TEXT, ESP_VERB_SERVE | ESP_VERB_RUN, AT(cache_dir), .value = "FOLDER",
+     .help = "keep computed prompts in a file there, for the next start; what it holds can be read as text"},
+    {"cache-bytes", 0, ESP_OPTION_SIZE, ESP_VERB_SERVE | ESP_VERB_RUN, AT(cache_bytes), "auto", 65536, 0x1p46,
+     .value = "SIZE", .help = "largest size of that file; auto = 8G"},
     /* server */
     {"host", 0, ESP_OPTION_TEXT, ESP_VERB_SERVE, AT(host), "127.0.0.1", .value = "ADDRESS",
      .help = "address to listen on, or the path of a Unix socket"},

@@ -44,6 +44,7 @@ struct esp_tree_node {
     uint8_t state;
     bool shared;   /* two sessions have used it, and so its ancestors */
     bool turn_end; /* a prompt of its session ended here */
+    bool saved;    /* its bytes have been written elsewhere, or came from there */
     uint16_t pins; /* through this node */
     uint64_t use_seq; /* order of last uses, unique */
     int64_t used_ns;

@@ -51,7 +51,7 @@ static uint32_t last_shared(const struct esp_tree *tree, uint32_t idx, uint32_t 
     return idx;
 }
 
-void esp_tree_end_turn(struct esp_tree *tree, const struct esp_tree_turn *turn)
+struct esp_node_id esp_tree_end_turn(struct esp_tree *tree, const struct esp_tree_turn *turn)
 {
     assert(turn->session != ESP_TREE_SESSION_NONE && esp_tree_node_alive(tree, turn->node));
     mark(tree, turn->node.v, turn->session);
@@ -61,18 +61,19 @@ void esp_tree_end_turn(struct esp_tree *tree, const struct esp_tree_turn *turn)
             tree->nodes[turn->turn.v].turn_end = true;
         }
         esp_tree_release(tree, turn->node, ESP_CLASS_RETURN);
-        return;
+        return turn->node;
     }
-    uint32_t kept = last_shared(tree, turn->node.v, turn->n_head);
-    if (kept == turn->node.v) {
+    struct esp_node_id kept = esp_tree_id(tree, last_shared(tree, turn->node.v, turn->n_head));
+    if (kept.v == turn->node.v) {
         esp_tree_release(tree, turn->node, ESP_CLASS_NORMAL);
-    } else if (kept == ESP_TREE_NIL) {
+    } else if (kept.v == ESP_TREE_NIL) {
         esp_tree_release(tree, turn->node, ESP_CLASS_TAIL);
     } else {
-        esp_tree_lease(tree, esp_tree_id(tree, kept), NULL);
+        esp_tree_lease(tree, kept, NULL);
         esp_tree_release(tree, turn->node, ESP_CLASS_TAIL);
-        esp_tree_release(tree, esp_tree_id(tree, kept), ESP_CLASS_NORMAL);
+        esp_tree_release(tree, kept, ESP_CLASS_NORMAL);
     }
+    return kept;
 }
 
 /* The node stands on the list of RETURN for itself or for a child that has moved down: false when it stays. */

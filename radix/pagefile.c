@@ -50,6 +50,7 @@ struct esp_pagefile {
     int fd;
     bool writes;
     uint32_t page_bytes, n_slots, stride;
+    uint32_t n_used; /* slots, as far as this process knows */
     uint64_t serial, mask[2];
     struct entry bucket[ESP_PAGEFILE_WAYS];
     unsigned char ns[ESP_PAGEFILE_NS_BYTES_MAX]; /* of a root that is compared */
@@ -257,6 +258,20 @@ static esp_status open_file(struct esp_pagefile *file, const struct esp_pagefile
     return make(file, config, err);
 }
 
+static uint32_t count(const struct esp_pagefile *file)
+{
+    struct entry bucket[ESP_PAGEFILE_WAYS];
+    uint32_t n = 0;
+    for (uint32_t slot = 0; slot < file->n_slots; slot += ESP_PAGEFILE_WAYS) {
+        if (read_all(file, bucket, sizeof bucket, entry_at(slot))) {
+            for (uint32_t way = 0; way < ESP_PAGEFILE_WAYS; way++) {
+                n += is_sound(file, &bucket[way]);
+            }
+        }
+    }
+    return n;
+}
+
 esp_status esp_pagefile_open(const struct esp_pagefile_config *config, struct esp_pagefile **ret_file,
                              struct esp_err *err)
 {
@@ -288,6 +303,7 @@ esp_status esp_pagefile_open(const struct esp_pagefile_config *config, struct es
         esp_pagefile_close(file);
         return status;
     }
+    file->n_used = count(file);
     *ret_file = file;
     return ESP_OK;
 }
@@ -314,16 +330,7 @@ uint32_t esp_pagefile_n_slots(const struct esp_pagefile *file)
 
 uint32_t esp_pagefile_count(const struct esp_pagefile *file)
 {
-    struct entry bucket[ESP_PAGEFILE_WAYS];
-    uint32_t n = 0;
-    for (uint32_t slot = 0; slot < file->n_slots; slot += ESP_PAGEFILE_WAYS) {
-        if (read_all(file, bucket, sizeof bucket, entry_at(slot))) {
-            for (uint32_t way = 0; way < ESP_PAGEFILE_WAYS; way++) {
-                n += is_sound(file, &bucket[way]);
-            }
-        }
-    }
-    return n;
+    return file->n_used;
 }
 
 /* ---- Finding ----------------------------------------------------------------------------------- */
@@ -392,6 +399,7 @@ static void note_use(struct esp_pagefile *file, uint32_t slot, uint64_t now)
 static void drop(struct esp_pagefile *file, uint32_t slot)
 {
     if (file->writes) {
+        file->n_used--;
         write_all(file, &empty, sizeof empty, entry_at(slot));
     }
 }
@@ -445,7 +453,8 @@ static uint32_t victim(const struct esp_pagefile *file, uint32_t first, uint32_t
 static bool store(struct esp_pagefile *file, uint32_t first, struct entry *entry, const void *data,
                   struct esp_pagefile_at *ret_at)
 {
-    uint32_t slot = first + victim(file, first, entry->parent_slot, entry->used);
+    uint32_t way = victim(file, first, entry->parent_slot, entry->used), slot = first + way;
+    file->n_used -= is_sound(file, &file->bucket[way]);
     entry->serial = ++file->serial == 0 ? ++file->serial : file->serial;
     page_sum(data, entry->n_bytes, entry->page_sum);
     entry->sum = entry_sum(entry);
@@ -454,6 +463,7 @@ static bool store(struct esp_pagefile *file, uint32_t first, struct entry *entry
         !write_all(file, entry, sizeof *entry, entry_at(slot))) {
         return false; /* the slot is empty, or its sums are wrong */
     }
+    file->n_used++;
     place(entry, slot, ret_at);
     return true;
 }

@@ -27,6 +27,24 @@ struct esp_tree_ns *esp_tree_ns_slot(const struct esp_tree *tree, struct esp_ns_
     return is_current ? &tree->spaces[slot] : NULL;
 }
 
+const void *esp_tree_space(const struct esp_tree *tree, struct esp_ns_id ns, size_t *ret_n_bytes)
+{
+    const struct esp_tree_ns *space = esp_tree_ns_slot(tree, ns);
+    if (space == NULL) {
+        return NULL;
+    }
+    *ret_n_bytes = space->n_bytes;
+    return space->bytes;
+}
+
+const void *esp_tree_node_space(const struct esp_tree *tree, struct esp_node_id node, size_t *ret_n_bytes)
+{
+    assert(esp_tree_node_alive(tree, node));
+    const struct esp_tree_ns *space = &tree->spaces[tree->nodes[node.v].ns];
+    *ret_n_bytes = space->n_bytes;
+    return space->bytes;
+}
+
 static uint32_t *bucket_of(const struct esp_tree *tree, struct esp_tree_hash hash)
 {
     return &tree->space_buckets[hash.low & (ESP_TREE_NS_BUCKETS - 1)];

@@ -150,6 +150,30 @@ struct esp_node_id esp_tree_node_parent(const struct esp_tree *tree, struct esp_
     return esp_tree_id(tree, node_of(tree, node)->parent);
 }
 
+uint32_t esp_tree_path(const struct esp_tree *tree, struct esp_node_id node, uint32_t n_max,
+                       struct esp_page_id *ret_pages, uint32_t *ret_tokens)
+{
+    uint32_t n = node_of(tree, node)->depth;
+    for (uint32_t idx = node.v; idx != ESP_TREE_NIL; idx = tree->nodes[idx].parent) {
+        const struct esp_tree_node *at = &tree->nodes[idx];
+        if (at->depth <= n_max) {
+            ret_pages[at->depth - 1].v = idx;
+            memcpy(ret_tokens + (size_t)(at->depth - 1) * ESP_TREE_PAGE_TOKENS, at->tokens, sizeof at->tokens);
+        }
+    }
+    return n < n_max ? n : n_max;
+}
+
+bool esp_tree_is_saved(const struct esp_tree *tree, struct esp_page_id page)
+{
+    return tree->nodes[esp_tree_page_node(tree, page).v].saved;
+}
+
+void esp_tree_set_saved(struct esp_tree *tree, struct esp_page_id page)
+{
+    tree->nodes[esp_tree_page_node(tree, page).v].saved = true;
+}
+
 static void ref_add(struct esp_tree *tree, uint32_t idx)
 {
     struct esp_tree_node *node = &tree->nodes[idx];
@@ -238,6 +262,7 @@ static void enter(struct esp_tree *tree, uint32_t ns, uint32_t parent, struct es
     node->session = ESP_TREE_SESSION_NONE;
     node->shared = false;
     node->turn_end = false;
+    node->saved = false;
     node->refs = 1;
     tree->n_referenced++;
     esp_tree_touch(tree, idx);

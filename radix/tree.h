@@ -154,7 +154,8 @@ struct esp_tree_turn {
     uint32_t session, n_head;
     bool comes_back;
 };
-void esp_tree_end_turn(struct esp_tree *tree, const struct esp_tree_turn *turn);
+/* Returns the last node of the path that has not become TAIL, or ESP_NODE_NONE. */
+struct esp_node_id esp_tree_end_turn(struct esp_tree *tree, const struct esp_tree_turn *turn);
 
 /* ---- Pins: pages that stay until a time (pins.c) ----
  *
@@ -203,6 +204,18 @@ enum esp_page_state esp_tree_node_state(const struct esp_tree *tree, struct esp_
 struct esp_page_id esp_tree_node_page(const struct esp_tree *tree, struct esp_node_id node);
 struct esp_node_id esp_tree_page_node(const struct esp_tree *tree, struct esp_page_id page); /* pending or cached */
 struct esp_node_id esp_tree_node_parent(const struct esp_tree *tree, struct esp_node_id node);
+
+/* What a copy of a node's page somewhere else needs. Pages and tokens of the path, root side first, at most n_max;
+ * returns the number. */
+uint32_t esp_tree_path(const struct esp_tree *tree, struct esp_node_id node, uint32_t n_max,
+                       struct esp_page_id *ret_pages, uint32_t *ret_tokens);
+/* The exact bytes of a namespace: all fields with their lengths. Borrowed until the next call of
+ * esp_tree_namespace. NULL: recycled. */
+const void *esp_tree_space(const struct esp_tree *tree, struct esp_ns_id ns, size_t *ret_n_bytes);
+const void *esp_tree_node_space(const struct esp_tree *tree, struct esp_node_id node, size_t *ret_n_bytes);
+/* Whether the page (pending or cached) has been written elsewhere; forgotten when the node leaves the tree. */
+bool esp_tree_is_saved(const struct esp_tree *tree, struct esp_page_id page);
+void esp_tree_set_saved(struct esp_tree *tree, struct esp_page_id page);
 
 /* Drops every pin and every unreferenced cached node; returns the pages freed (not counted as evicted). */
 uint32_t esp_tree_flush(struct esp_tree *tree);

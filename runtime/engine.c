@@ -18,6 +18,8 @@ static uint32_t pin_budget(const struct esp_engine_parts *parts)
     return n_left < parts->n_pages / 2 ? n_left : parts->n_pages / 2;
 }
 
+#define CLOSE_NS ((int64_t)5000000000) /* for what still has to be saved */
+
 static esp_status create_tree(struct esp_engine *engine, const struct esp_engine_parts *parts, struct esp_err *err)
 {
     struct esp_tree_config config = {
@@ -30,7 +32,7 @@ static esp_status create_tree(struct esp_engine *engine, const struct esp_engine
     if (status != ESP_OK) {
         return status;
     }
-    struct esp_lease_ctx lease = {engine->tree, engine->arch, strlen(engine->arch), parts->cache_off};
+    struct esp_lease_ctx lease = {engine->tree, engine->arch, strlen(engine->arch), parts->cache_off, &engine->store};
     struct esp_sched_config sched = {parts->n_batch_max, parts->prefill_chunk};
     status = esp_sched_init(&engine->sched, &lease, &sched);
     return status == ESP_OK ? status : esp_fail(err, status, "no memory for the plan of a step");
@@ -53,6 +55,37 @@ static esp_status create_device_parts(struct esp_engine *engine, const struct es
     }
     status = esp_batch_init(&engine->arrays, n_rows_max, parts->n_batch_max);
     return status == ESP_OK ? status : esp_fail(err, status, "no memory for a batch of %u rows", n_rows_max);
+}
+
+static void wake(void *ctx)
+{
+    esp_inbox_ring(&((struct esp_engine *)ctx)->inbox);
+}
+
+static esp_status create_store(struct esp_engine *engine, const struct esp_engine_parts *parts, struct esp_err *err)
+{
+    struct esp_kv_geom geom = esp_model_kv_geom(&engine->model->hp);
+    struct esp_keep store = {.tree = engine->tree,
+                              .ops = engine->model->ops,
+                              .dev = engine->model->dev,
+                              .kv = engine->kv,
+                              .page_bytes = esp_kv_page_bytes(&geom),
+                              .n_pages_max = esp_pages_for(parts->n_ctx)};
+    if (engine->pagefile != NULL) {
+        struct esp_tier_config config = {.file = engine->pagefile,
+                                         .page_bytes = (uint32_t)store.page_bytes,
+                                         .n_pages_max = store.n_pages_max,
+                                         .clock = parts->tier_threaded ? esp_clock_wall() : parts->clock,
+                                         .threaded = parts->tier_threaded,
+                                         .wake = wake,
+                                         .ctx = engine};
+        engine->pagefile = NULL; /* taken */
+        esp_status status = esp_tier_create(&config, &store.tier, err);
+        if (status != ESP_OK) {
+            return status;
+        }
+    }
+    return esp_keep_init(&engine->store, &store, err);
 }
 
 uint64_t esp_engine_bytes(uint64_t n_slots, uint32_t n_batch_max)
@@ -104,6 +137,8 @@ static void fill_info(struct esp_engine *engine, const struct esp_engine_parts *
 
 static void destroy_parts(struct esp_engine *engine)
 {
+    esp_keep_finish(&engine->store); /* its thread rings the inbox */
+    esp_pagefile_close(engine->pagefile);
     for (uint32_t i = 0; engine->slots != NULL && i < engine->n_slots; i++) {
         esp_job_destroy(engine->slots[i].job);
     }
@@ -135,12 +170,15 @@ static bool parts_are_sound(const struct esp_engine_parts *parts)
 esp_status esp_engine_create(const struct esp_engine_parts *parts, esp_engine **ret_engine, struct esp_err *err)
 {
     if (!parts_are_sound(parts)) {
+        esp_pagefile_close(parts->pagefile);
         return esp_fail(err, ESP_EINVAL, "a size of the engine is zero or above its limit");
     }
     struct esp_engine *engine = esp_calloc(ESP_TAG_ENGINE, 1, sizeof *engine);
     if (engine == NULL) {
+        esp_pagefile_close(parts->pagefile);
         return esp_fail(err, ESP_ENOMEM, "no memory for the engine");
     }
+    engine->pagefile = parts->pagefile;
     const struct esp_hparams *hp = &parts->model->hp;
     engine->end_token = parts->end_token;
     engine->n_vocab = hp->n_vocab;
@@ -155,6 +193,7 @@ esp_status esp_engine_create(const struct esp_engine_parts *parts, esp_engine **
     esp_status status = create_host_parts(engine, parts, err);
     status = status == ESP_OK ? create_tree(engine, parts, err) : status;
     status = status == ESP_OK ? create_device_parts(engine, parts, err) : status;
+    status = status == ESP_OK ? create_store(engine, parts, err) : status;
     if (status != ESP_OK) {
         destroy_parts(engine);
         return status;
@@ -176,6 +215,7 @@ void esp_engine_close(esp_engine *engine)
         esp_inbox_ring(&engine->inbox);
         pthread_join(engine->thread, NULL);
     }
+    esp_keep_drain(&engine->store, CLOSE_NS);
     struct esp_model *model = engine->model;
     const struct esp_ops *ops = model->ops;
     struct esp_dev *dev = model->dev;
@@ -208,6 +248,9 @@ void esp_engine_publish_stats(struct esp_engine *engine)
     m->kv_pages[ESP_PAGES_PRIVATE] = tree.pages[ESP_PAGE_PRIVATE];
     m->kv_pages[ESP_PAGES_PENDING] = tree.pages[ESP_PAGE_PENDING];
     m->kv_pages[ESP_PAGES_CACHED] = tree.pages[ESP_PAGE_CACHED];
+    m->kv_pages[ESP_PAGES_DISK] = engine->store.tier == NULL ? 0 : esp_tier_n_stored(engine->store.tier);
+    m->kv_pages_saved = engine->store.n_saved;
+    m->kv_pages_restored = engine->store.n_restored;
     m->kv_pages_total = tree.n_pages;
     m->kv_pages_leased = tree.leased;
     m->kv_pages_pinned = tree.pinned;
@@ -432,6 +475,8 @@ static bool end_expired(struct esp_engine *engine, int64_t now_ns)
 int64_t esp_engine_patience_ns(const struct esp_engine *engine)
 {
     int64_t deadline_ns = engine->sched.deadline_ns;
+    int64_t file_ns = engine->store.reader == NULL ? INT64_MAX : engine->store.since_ns + ESP_KEEP_WAIT_NS;
+    deadline_ns = file_ns < deadline_ns ? file_ns : deadline_ns;
     if (deadline_ns == INT64_MAX) {
         return -1;
     }
@@ -475,6 +520,9 @@ bool esp_engine_step(esp_engine *engine)
         esp_histogram_add(&engine->stats.now.step, esp_clock_now(&engine->clock) - from_ns);
         any = true;
     }
+    esp_keep_save(&engine->store);
+    any = any || engine->store.moved;
+    engine->store.moved = false;
     if (any) {
         deliver(engine);
     }

@@ -31,6 +31,8 @@ struct esp_engine_parts {
     unsigned tree_hash_bits;   /* 128 */
     uint32_t n_pages, n_ctx, n_batch_max, prefill_chunk, n_queue_max;
     bool cache_off;
+    struct esp_pagefile *pagefile; /* taken, also on failure; NULL = none */
+    bool tier_threaded;            /* false in the simulator: files are read and written within the step */
     struct esp_engine_info info; /* arch, name and plan as esp_engine_get_info gives them; strings are copied */
 };
 /* Host memory of the fixed tables that create takes, beside tree, batch arrays and device memory. */

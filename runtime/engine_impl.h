@@ -82,6 +82,8 @@ struct esp_engine {
     struct esp_forward *forward;
     void *kv;
     struct esp_sched sched;
+    struct esp_pagefile *pagefile; /* until the store has it */
+    struct esp_keep store;
     struct esp_batch_arrays arrays;
     struct esp_sample_row *rows; /* [n_batch_max] */
     struct esp_seq **row_seqs;   /* [n_batch_max] sequences that rows belong to */

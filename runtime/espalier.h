@@ -92,6 +92,8 @@ struct esp_config {
     uint32_t n_batch_max;   /* sequences that run at once; ESP_AUTO = 64 */
     uint32_t prefill_chunk; /* prompt tokens per step; ESP_AUTO = 512 */
     uint32_t n_queue_max;   /* waiting requests before ESP_EBUSY; ESP_AUTO = 1,024 */
+    const char *cache_dir;  /* keeps pages in a file there, for the next start; NULL = none */
+    uint64_t cache_bytes;   /* of that file; ESP_AUTO = 8 GiB */
     bool cache_off;         /* never share or keep pages (for comparisons) */
 };
 
@@ -266,7 +268,10 @@ struct esp_histogram { /* bucket i counts values ≤ first · 2^i seconds; the l
     double sum_s;
     uint64_t n;
 };
-enum esp_page_kind { ESP_PAGES_FREE, ESP_PAGES_PRIVATE, ESP_PAGES_PENDING, ESP_PAGES_CACHED, ESP_PAGE_KINDS };
+enum esp_page_kind { ESP_PAGES_FREE, ESP_PAGES_PRIVATE, ESP_PAGES_PENDING, ESP_PAGES_CACHED,
+                     ESP_PAGES_HOST, /* there is no such tier yet: 0 */
+                     ESP_PAGES_DISK, /* in the page file; no part of kv_pages_total */
+                     ESP_PAGE_KINDS };
 /* Counts since the engine was opened; running, waiting, kv_pages, their total and leased ones are as of now. */
 struct esp_metrics {
     uint64_t prompt_tokens_computed, prompt_tokens_cached, prompt_tokens_recomputed, generation_tokens;
@@ -274,6 +279,7 @@ struct esp_metrics {
     uint64_t requests_running, requests_waiting;
     uint64_t requests_finished[ESP_FINISHES]; /* by enum esp_finish */
     uint64_t kv_pages[ESP_PAGE_KINDS], kv_pages_total, kv_pages_leased, kv_evicted_pages, preemptions;
+    uint64_t kv_pages_saved, kv_pages_restored; /* to and from the page file */
     uint64_t kv_pages_pinned, pins, pins_granted, pins_refused; /* the first two as of now */
     struct esp_histogram ttft, inter_token, mask, compile, step;
 };

@@ -177,6 +177,9 @@ void esp_lease_pin(const struct esp_lease_ctx *ctx, struct esp_seq *seq)
         if (pin->open && pin->n_pages <= seq->n_node) {
             struct esp_node_id node = esp_tree_page_node(ctx->tree, seq->pages[pin->n_pages - 1]);
             int64_t n_new = esp_tree_pin(ctx->tree, node, pin->ttl_ns, pin->n_reserved);
+            if (n_new >= 0 && ctx->store != NULL) {
+                esp_keep_add(ctx->store, node, ESP_CLASS_PINNED);
+            }
             job->n_written += n_new > 0 ? (uint32_t)n_new * ESP_TREE_PAGE_TOKENS : 0;
             job->n_refused += n_new < 0 ? pin->n_pages * ESP_TREE_PAGE_TOKENS : 0;
             pin->open = false;
@@ -191,6 +194,13 @@ void esp_lease_forget_pins(const struct esp_lease_ctx *ctx, struct esp_job *job)
             esp_tree_pin_return(ctx->tree, job->pins[i].n_reserved);
             job->pins[i].open = false;
         }
+    }
+}
+
+static void keep(const struct esp_lease_ctx *ctx, struct esp_node_id node, bool comes_back)
+{
+    if (ctx->store != NULL) {
+        esp_keep_add(ctx->store, node, comes_back ? ESP_CLASS_RETURN : ESP_CLASS_NORMAL);
     }
 }
 
@@ -209,7 +219,7 @@ static void end_turn(const struct esp_lease_ctx *ctx, struct esp_seq *seq, bool 
     if (seq->turn.session == ESP_TREE_SESSION_NONE) {
         seq->turn.session = esp_tree_session(ctx->tree, seq->node);
     }
-    esp_tree_end_turn(ctx->tree, &seq->turn);
+    keep(ctx, esp_tree_end_turn(ctx->tree, &seq->turn), comes_back);
 }
 
 void esp_lease_drop(const struct esp_lease_ctx *ctx, struct esp_seq *seq, enum esp_evict_class class)
@@ -217,6 +227,7 @@ void esp_lease_drop(const struct esp_lease_ctx *ctx, struct esp_seq *seq, enum e
     if (seq->n_pages > seq->n_node) {
         esp_tree_free_private(ctx->tree, seq->pages + seq->n_node, seq->n_pages - seq->n_node);
     }
+    esp_keep_forget(ctx->store, seq);
     seq->turn.node = ESP_NODE_NONE;
     if (seq->n_node > 0 && class == ESP_CLASS_NORMAL) {
         esp_tree_release(ctx->tree, seq->node, ESP_CLASS_NORMAL);
@@ -237,5 +248,5 @@ void esp_lease_correct(const struct esp_lease_ctx *ctx, struct esp_tree_turn *tu
     turn->comes_back = comes_back;
     turn->turn = esp_tree_node_alive(ctx->tree, turn->turn) ? turn->turn : ESP_NODE_NONE;
     esp_tree_lease(ctx->tree, turn->node, NULL);
-    esp_tree_end_turn(ctx->tree, turn);
+    keep(ctx, esp_tree_end_turn(ctx->tree, turn), comes_back);
 }

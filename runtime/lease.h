@@ -17,12 +17,14 @@
 #define ESP_RUNTIME_LEASE_H
 
 #include "runtime/job.h"
+#include "runtime/keep.h"
 
 struct esp_lease_ctx {
     struct esp_tree *tree;
     const void *model_id; /* part of every namespace: what else the keys and values depend on */
     size_t model_id_bytes;
     bool off; /* share and keep nothing */
+    struct esp_keep *store; /* NULL: no page file */
 };
 
 /* Leases the longest written prefix when it is longer than what the sequence has. Returns whether pages

@@ -11,6 +11,7 @@
 #include "runtime/batch.h"
 #include "runtime/engine.h"
 #include "runtime/forward.h"
+#include "runtime/keep.h"
 
 #define SMALL_FILE_BYTES_MAX 65536
 #define CTX_AUTO 8192u
@@ -214,6 +215,10 @@ esp_status esp_memory_plan_make(const struct esp_config *config, const struct es
     }
     uint64_t scratch_bytes = ops->scratch_bytes(&plan.dev);
     plan.other_bytes = scratch_bytes + taken_bytes + host_bytes(&plan);
+    if (config->cache_dir != NULL) {
+        struct esp_kv_geom geom = esp_model_kv_geom(hp);
+        plan.other_bytes += esp_keep_bytes((uint32_t)esp_kv_page_bytes(&geom), esp_pages_for(plan.n_ctx));
+    }
     uint64_t wanted = plan.weights_bytes + plan.kv_bytes + plan.activation_bytes + plan.logit_bytes +
                       plan.other_bytes - taken_bytes;
     if (wanted > available_bytes) {

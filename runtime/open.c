@@ -1,13 +1,21 @@
 /* From a config to a running engine: file, vocabulary, memory plan, device, weights, engine, thread.
  * Each step's owner undoes it when a later one fails. Thread: the caller's; afterwards the engine's own.
  */
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/log.h"
 #include "runtime/engine_impl.h"
+#include "runtime/fingerprint.h"
 #include "runtime/memory.h"
 #include "runtime/vocab.h"
+
+#define PAGEFILE_BYTES ((uint64_t)8 << 30)
+#define PATH_BYTES_MAX 4096
 
 struct opening {
     struct esp_gguf *gguf;
@@ -17,6 +25,8 @@ struct opening {
     const struct esp_ops *ops;
     struct esp_hparams hp;
     struct esp_memory_plan plan;
+    uint64_t fingerprint[2]; /* with a page file only */
+    struct esp_pagefile *pagefile;
     esp_engine *engine;
 };
 
@@ -48,8 +58,48 @@ static esp_status load(struct opening *o, const struct esp_config *config, struc
     }
     status = esp_memory_plan_make(config, o->gguf, &o->hp, o->ops, program_bytes + vocab_bytes,
                                   esp_memory_available(""), &o->plan, err);
+    if (status == ESP_OK && config->cache_dir != NULL) {
+        esp_fingerprint(o->gguf, o->fingerprint); /* now, because loading gives the file's memory back */
+    }
     status = status == ESP_OK ? o->ops->dev_open(&o->plan.dev, &o->dev, err) : status;
     return status == ESP_OK ? esp_model_load(o->gguf, o->ops, o->dev, NULL, &o->model, err) : status;
+}
+
+/* A page file that cannot be had is like one that is empty; only a size that can never do is a mistake. */
+static esp_status open_pagefile(struct opening *o, const struct esp_config *config, struct esp_err *err)
+{
+    struct esp_err reason = {0};
+    struct esp_kv_geom geom = esp_model_kv_geom(&o->hp);
+    const char *level = o->ops->level(o->dev);
+    char path[PATH_BYTES_MAX];
+    struct esp_pagefile_config file = {
+        .path = path,
+        .n_bytes_max = config->cache_bytes == ESP_AUTO ? PAGEFILE_BYTES : config->cache_bytes,
+        .page_bytes = (uint32_t)esp_kv_page_bytes(&geom),
+        .hash_bits = 128,
+    };
+    esp_fingerprint_add(o->fingerprint, o->ops->name, strlen(o->ops->name));
+    esp_fingerprint_add(o->fingerprint, level, strlen(level));
+    esp_fingerprint_add(o->fingerprint, &o->plan.n_ctx, sizeof o->plan.n_ctx); /* long contexts turn positions otherwise */
+    memcpy(file.fingerprint, o->fingerprint, sizeof file.fingerprint);
+    int n = snprintf(path, sizeof path, "%s/%016llx%016llx.pages", config->cache_dir,
+                     (unsigned long long)o->fingerprint[1], (unsigned long long)o->fingerprint[0]);
+    if (n < 0 || (size_t)n >= sizeof path || getrandom(&file.serial, sizeof file.serial, 0) != sizeof file.serial) {
+        return esp_fail(err, ESP_EINVAL, "the name of the cache folder is too long");
+    }
+    if (mkdir(config->cache_dir, 0700) != 0 && errno != EEXIST) {
+        esp_log(ESP_LOG_WARN, "cache", "no page file: %s: %s", config->cache_dir, strerror(errno));
+        return ESP_OK;
+    }
+    esp_status status = esp_pagefile_open(&file, &o->pagefile, &reason);
+    if (status == ESP_EINVAL) {
+        esp_err_place(err, "cache_bytes");
+        return esp_fail(err, status, "cache_bytes: %s", reason.message);
+    }
+    if (status != ESP_OK) {
+        esp_log(ESP_LOG_WARN, "cache", "no page file: %s", reason.message);
+    }
+    return ESP_OK;
 }
 
 static esp_status create(struct opening *o, const struct esp_config *config, struct esp_err *err)
@@ -72,6 +122,8 @@ static esp_status create(struct opening *o, const struct esp_config *config, str
         .prefill_chunk = o->plan.prefill_chunk,
         .n_queue_max = o->plan.n_queue_max,
         .cache_off = config->cache_off,
+        .pagefile = o->pagefile,
+        .tier_threaded = true,
         .info = {
             .name = name,
             .n_threads = (uint32_t)o->plan.dev.n_threads,
@@ -82,6 +134,7 @@ static esp_status create(struct opening *o, const struct esp_config *config, str
             .plan_other_bytes = o->plan.other_bytes,
         },
     };
+    o->pagefile = NULL; /* taken */
     return esp_engine_create(&parts, &o->engine, err);
 }
 
@@ -115,9 +168,11 @@ esp_status esp_engine_open(const struct esp_config *config, esp_engine **ret_eng
     }
     esp_status status = choose_device(config->device, &o.ops, err);
     status = status == ESP_OK ? load(&o, config, err) : status;
+    status = status == ESP_OK && config->cache_dir != NULL ? open_pagefile(&o, config, err) : status;
     esp_gguf_close(o.gguf);
     status = status == ESP_OK ? create(&o, config, err) : status;
     if (status != ESP_OK) {
+        esp_pagefile_close(o.pagefile);
         esp_model_destroy(o.model);
         if (o.dev != NULL) {
             o.ops->dev_close(o.dev);

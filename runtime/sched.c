@@ -343,12 +343,15 @@ static uint32_t plan_prefill(struct esp_sched *sched, struct esp_seq *seq, uint3
     if (budget == 0) {
         return 0;
     }
-    bool twin_writes = esp_lease_adopt(&sched->lease, seq);
-    enum esp_seq_state state = twin_writes ? ESP_SEQ_HOLD : ESP_SEQ_PREFILL;
+    /* A twin is writing what comes next, or the page file is bringing it. */
+    bool waits = esp_lease_adopt(&sched->lease, seq) ||
+                 (sched->lease.store != NULL &&
+                  esp_keep_holds(sched->lease.store, &sched->lease, seq, sched->now_ns));
+    enum esp_seq_state state = waits ? ESP_SEQ_HOLD : ESP_SEQ_PREFILL;
     if (seq->state != state) {
         esp_seq_move(seq, state);
     }
-    if (twin_writes) {
+    if (waits) {
         return 0;
     }
     uint32_t goal = esp_seq_goal(seq);

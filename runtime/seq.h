@@ -46,6 +46,7 @@ struct esp_seq {
     uint32_t branch;
     uint64_t arrival; /* order of service; unique */
     enum esp_seq_state state;
+    bool asked;   /* the page file, for what the tree does not have */
     bool blocked; /* its outbox was full when the step began */
 
     uint32_t *tokens; /* [n_cap] */

@@ -16,3 +16,16 @@ struct esp_clock esp_clock_monotonic(void)
 {
     return (struct esp_clock){.now_ns = monotonic_ns, .ctx = NULL};
 }
+
+static int64_t wall(void *ctx)
+{
+    struct timespec now;
+    (void)ctx;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+struct esp_clock esp_clock_wall(void)
+{
+    return (struct esp_clock){wall, NULL};
+}

@@ -10,6 +10,7 @@ struct esp_clock {
 };
 
 struct esp_clock esp_clock_monotonic(void);
+struct esp_clock esp_clock_wall(void); /* nanoseconds since 1970; may jump */
 static inline int64_t esp_clock_now(const struct esp_clock *clock)
 {
     return clock->now_ns(clock->ctx);
