@@ -323,11 +323,6 @@ bool esp_pagefile_writes(const struct esp_pagefile *file)
     return file->writes;
 }
 
-uint32_t esp_pagefile_n_slots(const struct esp_pagefile *file)
-{
-    return file->n_slots;
-}
-
 uint32_t esp_pagefile_count(const struct esp_pagefile *file)
 {
     return file->n_used;
@@ -340,7 +335,7 @@ static uint32_t load_bucket(struct esp_pagefile *file, const uint64_t key[2])
 {
     uint32_t n_buckets = file->n_slots / ESP_PAGEFILE_WAYS;
     uint32_t first = (uint32_t)(key[0] % n_buckets) * ESP_PAGEFILE_WAYS;
-    memset(file->bucket, 0, sizeof file->bucket); /* a file that was cut has no entries there, and may have them again */
+    memset(file->bucket, 0, sizeof file->bucket); /* a file that was cut has no entries there, and may get them */
     return read_some(file, file->bucket, sizeof file->bucket, entry_at(first)) < 0 ? UINT32_MAX : first;
 }
 

@@ -61,7 +61,6 @@ esp_status esp_pagefile_open(const struct esp_pagefile_config *config, struct es
                              struct esp_err *err);
 void esp_pagefile_close(struct esp_pagefile *file); /* NULL is fine */
 bool esp_pagefile_writes(const struct esp_pagefile *file);
-uint32_t esp_pagefile_n_slots(const struct esp_pagefile *file);
 uint32_t esp_pagefile_count(const struct esp_pagefile *file); /* slots in use, as far as this process knows */
 
 /* Where a page is. Found entries stay what they are only until the slot is used again: reading checks it. */

@@ -80,7 +80,7 @@ static esp_status open_pagefile(struct opening *o, const struct esp_config *conf
     };
     esp_fingerprint_add(o->fingerprint, o->ops->name, strlen(o->ops->name));
     esp_fingerprint_add(o->fingerprint, level, strlen(level));
-    esp_fingerprint_add(o->fingerprint, &o->plan.n_ctx, sizeof o->plan.n_ctx); /* long contexts turn positions otherwise */
+    esp_fingerprint_add(o->fingerprint, &o->plan.n_ctx, sizeof o->plan.n_ctx); /* chooses how positions turn */
     memcpy(file.fingerprint, o->fingerprint, sizeof file.fingerprint);
     int n = snprintf(path, sizeof path, "%s/%016llx%016llx.pages", config->cache_dir,
                      (unsigned long long)o->fingerprint[1], (unsigned long long)o->fingerprint[0]);

@@ -271,14 +271,6 @@ bool esp_tier_ask(struct esp_tier *tier, const struct esp_tier_path *path, uint3
     return may;
 }
 
-bool esp_tier_is_reading(struct esp_tier *tier)
-{
-    pthread_mutex_lock(&tier->lock);
-    bool reading = tier->phase != IDLE;
-    pthread_mutex_unlock(&tier->lock);
-    return reading;
-}
-
 enum esp_tier_news esp_tier_take(struct esp_tier *tier, const void **ret_page)
 {
     enum esp_tier_news news = ESP_TIER_WAIT;

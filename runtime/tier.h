@@ -48,7 +48,6 @@ void esp_tier_save(struct esp_tier *tier, const struct esp_tier_path *path, uint
 
 /* Begins to read the pages of the path from page `from` on. False: another read is under way. */
 bool esp_tier_ask(struct esp_tier *tier, const struct esp_tier_path *path, uint32_t from);
-bool esp_tier_is_reading(struct esp_tier *tier);
 enum esp_tier_news { ESP_TIER_WAIT, ESP_TIER_PAGE, ESP_TIER_END };
 /* The next page, in order; it stays until esp_tier_taken. END: there are no more, and the read is over. */
 enum esp_tier_news esp_tier_take(struct esp_tier *tier, const void **ret_page);

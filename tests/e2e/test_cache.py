@@ -3,7 +3,11 @@
 usage: test_cache.py PATH_OF_ESPALIER [test …]
 """
 import os
+import random
+import signal
+import subprocess
 import sys
+import tempfile
 import time
 
 from kit import Server, Skip, run_tests, test
@@ -117,6 +121,125 @@ def bad_marks_are_named():
         marked = {"role": "user", "content": "x", "prompt_cache_breakpoint": True}
         reply = server.post("/v1/chat/completions", {"messages": [marked] * 17})
         assert reply.status == 400 and "16" in reply.error()["message"], reply.body
+
+
+# ---- the page file ----
+
+
+def completion(server, text, **fields):
+    """The answer's text, logprobs and cached tokens of a prompt, which must not depend on where its pages come from."""
+    body = {"prompt": text, "max_tokens": 6, "temperature": 0, "logprobs": 1, **fields}
+    answer = server.post("/v1/completions", body, timeout=300).json()
+    choice = answer["choices"][0]
+    return (choice["text"], choice["logprobs"]["token_logprobs"]), usage(answer)[0], answer["usage"]["prompt_tokens"]
+
+
+def saved(server, n_pages):
+    deadline = time.time() + 20
+    while server.metric("espalier_kv_saved_pages_total") < n_pages:
+        assert time.time() < deadline, server.metric("espalier_kv_saved_pages_total")
+        time.sleep(0.02)
+
+
+@test
+def prompts_survive_a_restart():
+    with tempfile.TemporaryDirectory() as folder:
+        options = ("--cache-dir", os.path.join(folder, "new"), "--cache-bytes", "64M")
+        with serve(*options) as server:
+            cold, cached, n_tokens = completion(server, POLICY)
+            assert cached == 0
+        with serve(*options) as server:  # the first one saved what it had when it was stopped
+            again, cached, _ = completion(server, POLICY)
+            assert again == cold and cached >= (n_tokens - 1) // 16 * 16, (cached, n_tokens)
+            assert server.metric("espalier_kv_restored_pages_total") == cached // 16
+            assert server.metric('espalier_kv_pages{state="disk"}') >= cached // 16
+            with serve(*options) as other:  # reads what this one has
+                assert completion(other, POLICY)[:2] == (cold, cached)
+                assert other.metric("espalier_kv_saved_pages_total") == 0
+        (name,) = os.listdir(os.path.join(folder, "new"))
+        assert os.path.getsize(os.path.join(folder, "new", name)) <= 64 << 20
+        with serve(*options, "--ctx", "1024") as server:  # another way of computing has a file of its own
+            assert completion(server, POLICY)[1] == 0
+        assert len(os.listdir(os.path.join(folder, "new"))) == 2
+
+
+@test
+def killed_at_any_moment():
+    with tempfile.TemporaryDirectory() as folder:
+        options = ("--cache-dir", folder, "--cache-bytes", "64M")
+        texts = [f"Policy number {n} is short. " * 30 for n in range(4)]
+        rng = random.Random(os.getpid())
+        with serve() as server:
+            wanted = [completion(server, text)[0] for text in texts]
+        n_found = 0
+        for _ in range(5):
+            server = serve(*options)
+            server.must_stop_well = False
+            with server:
+                for text, want in zip(texts, wanted):
+                    got, cached, _ = completion(server, text)
+                    assert got == want, (got, want)
+                    n_found += cached > 0
+                time.sleep(rng.random() * 0.3)
+                os.kill(server.process.pid, signal.SIGKILL)
+                server.process.wait()
+        assert n_found >= 8, n_found
+
+
+@test
+def broken_files_are_misses():
+    with tempfile.TemporaryDirectory() as folder:
+        options = ("--cache-dir", folder, "--cache-bytes", "64M")
+        with serve(*options) as server:
+            cold = completion(server, POLICY)[0]
+        path = os.path.join(folder, os.listdir(folder)[0])
+        with open(path, "rb") as file:
+            whole = file.read()
+        rng = random.Random(os.getpid())
+        for damage in ["cut", "flip", "other", "folder"]:
+            data = bytearray(whole)
+            if damage == "flip":
+                for _ in range(2000):
+                    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+            elif damage == "other":
+                data[:] = b"some other file" * 1000
+            elif damage == "cut":
+                del data[rng.randrange(len(data)):]
+            os.remove(path)
+            if damage == "folder":
+                os.mkdir(path)
+            else:
+                with open(path, "wb") as file:
+                    file.write(data)
+            with serve(*options) as server:
+                assert completion(server, POLICY)[0] == cold, damage
+        assert b"no page file" in subprocess.run(
+            [PROGRAM, "run", "-m", MODEL, "-p", "x", "--max-tokens", "1", "--cache-dir", "/dev/null/x"],
+            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, check=True).stderr
+
+
+@test
+def a_restored_prompt_is_as_quick_as_a_warm_one():
+    with tempfile.TemporaryDirectory() as folder:
+        options = ("--cache-dir", folder, "--cache-bytes", "256M")
+        text = POLICY * 4
+        with serve(*options) as server:
+            cold = completion(server, text)
+        ratios = []
+        for _ in range(4):
+            with serve(*options) as server:
+                completion(server, "Something else to begin with.")
+                began = time.time()
+                restored = completion(server, text, max_tokens=1)
+                first_s = time.time() - began
+                warm_s = 9
+                for _ in range(3):
+                    began = time.time()
+                    completion(server, text, max_tokens=1)
+                    warm_s = min(warm_s, time.time() - began)
+                assert restored[1] >= cold[2] - 16, restored
+                ratios.append(first_s / warm_s)
+        assert min(ratios) <= 2, ratios
 
 
 run_tests()

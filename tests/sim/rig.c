@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/engine_impl.h"
 
@@ -68,6 +69,17 @@ bool rig_init(struct rig *rig, const struct rig_config *config)
         .n_queue_max = config->n_queue_max,
         .cache_off = config->cache_off,
     };
+    parts.tier_threaded = rig->threaded = config->tier_threaded;
+    if (config->pagefile != NULL) {
+        struct esp_kv_geom geom = esp_model_kv_geom(&rig->model->hp);
+        struct esp_pagefile_config file = {.path = config->pagefile,
+                                           .n_bytes_max = 4 << 20,
+                                           .page_bytes = (uint32_t)esp_kv_page_bytes(&geom),
+                                           .serial = config->pagefile_serial,
+                                           .hash_bits = parts.tree_hash_bits,
+                                           .io = config->pagefile_io};
+        esp_pagefile_open(&file, &parts.pagefile, NULL); /* without one, when that fails */
+    }
     if (esp_engine_create(&parts, &rig->engine, NULL) != ESP_OK) {
         esp_hash_model_destroy(rig->model);
         return false;
@@ -107,6 +119,9 @@ struct rig_request *rig_submit(struct rig *rig, const struct rig_request *reques
         .n = kept->n,
         .sampling = esp_sampling_default(),
         .grammar = kept->grammar,
+        .comes_back = kept->comes_back,
+        .pins = &kept->pin,
+        .n_pins = kept->pin.n_tokens > 0,
         .cache_salt = kept->salt,
         .cache_salt_bytes = kept->salt == NULL ? 0 : strlen(kept->salt),
         .labels = kept->labels,
@@ -362,8 +377,13 @@ bool rig_step(struct rig *rig, uint32_t n_polls)
 
 bool rig_drain(struct rig *rig)
 {
+    uint32_t n_idle = 0;
     while (rig->n_open > 0 && rig->failure[0] == '\0') {
-        if (!rig_step(rig, 1000) && rig->n_open > 0) {
+        bool stands = !rig_step(rig, 1000) && rig->n_open > 0;
+        n_idle = stands ? n_idle + 1 : 0;
+        if (stands && rig->threaded && n_idle < 10000) {
+            usleep(100); /* for the page file's thread, which lives in real time */
+        } else if (stands) {
             wrong(rig, "the engine stands still with %u branches open", rig->n_open);
         }
     }

@@ -8,6 +8,7 @@
 #define ESP_TESTS_RIG_H
 
 #include "grammar/grammar.h"
+#include "radix/pagefile.h"
 #include "runtime/engine.h"
 #include "tests/sim/hash_device.h"
 
@@ -31,6 +32,8 @@ struct rig_request {
     float temperature;
     bool cancelled;
     const char *salt;
+    bool comes_back;
+    struct esp_pin pin; /* n_tokens 0: none */
     struct esp_grammar *grammar; /* borrowed */
     uint32_t end_token;          /* of the grammar's vocabulary */
     /* A fork: n branches, each with its suffix, limit and grammar (grammar above is not looked at). */
@@ -54,6 +57,7 @@ struct rig {
     struct rig_request **requests;
     uint32_t n_requests, n_open, room;
     uint64_t n_steps;
+    bool threaded; /* the page file has a thread */
     char failure[512]; /* the first thing that was wrong, or empty */
 };
 
@@ -62,6 +66,10 @@ struct rig_config {
     unsigned hash_bits;
     uint64_t tree_seed;
     bool cache_off;
+    const char *pagefile; /* NULL = none */
+    uint64_t pagefile_serial;
+    const struct esp_pagefile_io *pagefile_io;
+    bool tier_threaded;
 };
 
 /* The vocabulary of the hash device for grammars: RIG_END_TOKEN ends, the others spell a few bytes each. */

@@ -4,6 +4,10 @@
  * twins, follow-up turns, cancels, flushes, questions and a poller of changing speed. The walker runs
  * after every step. A failure prints the seed: test_sim --seed N test_random runs from it.
  */
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "runtime/base/alloc.h"
 #include "tests/esptest.h"
 #include "tests/sim/rig.h"
@@ -14,6 +18,39 @@
 
 static struct esp_grammar *grammars[3]; /* shared by all seeds, so that their masks are warm */
 static struct esp_trie *trie;
+
+static char path[64];
+static struct esp_rng disk_rng;
+
+/* A disk on which one call in twenty fails. */
+static bool fails(void)
+{
+    errno = EIO;
+    return esp_rng_below(&disk_rng, 20) == 0;
+}
+static int bad_open(const char *name, int flags, mode_t mode)
+{
+    return fails() ? -1 : open(name, flags, mode);
+}
+static int good_lock(int fd)
+{
+    (void)fd;
+    return 0;
+}
+static off_t bad_size(int fd)
+{
+    return fails() ? -1 : lseek(fd, 0, SEEK_END);
+}
+static ssize_t bad_pread(int fd, void *data, size_t n_bytes, off_t at)
+{
+    return fails() ? -1 : pread(fd, data, n_bytes, at);
+}
+static ssize_t bad_pwrite(int fd, const void *data, size_t n_bytes, off_t at)
+{
+    return fails() ? pwrite(fd, data, n_bytes / 2, at) : pwrite(fd, data, n_bytes, at);
+}
+static const struct esp_pagefile_io bad_io = {bad_open, close,     good_lock,  rename,   ftruncate,
+                                              bad_size, bad_pread, bad_pwrite, fdatasync};
 
 struct load {
     struct esp_rng rng;
@@ -45,6 +82,9 @@ static void draw_engine(struct load *load)
         .hash_bits = chance(load, 20) ? 4 : 128,
         .tree_seed = esp_rng_next(&load->rng),
         .cache_off = chance(load, 5),
+        .pagefile = chance(load, 40) ? path : NULL, /* what one seed leaves there the next ones find */
+        .pagefile_serial = esp_rng_next(&load->rng),
+        .pagefile_io = chance(load, 50) ? &bad_io : NULL,
     };
     load->n_ctx = config.n_ctx;
     REQUIRE(rig_init(&load->rig, &config), "no engine");
@@ -90,10 +130,14 @@ static void submit(struct load *load)
         .seed = below(load, 4),
         .temperature = chance(load, 50) ? 0 : 1,
         .salt = salts[below(load, sizeof salts / sizeof salts[0])],
+        .comes_back = chance(load, 30),
     };
     request.grammar = chance(load, 25) ? grammars[below(load, 3)] : NULL;
     request.end_token = RIG_END_TOKEN;
     draw_prompt(load, &request);
+    if (chance(load, 15)) {
+        request.pin = (struct esp_pin){1 + below(load, request.n_prompt), 1 + below(load, 1000000)};
+    }
     for (uint32_t twins = chance(load, 20) ? 1 + below(load, 6) : 1; twins > 0; twins--) {
         esp_status status;
         struct esp_err err;
@@ -140,6 +184,8 @@ static void act(struct load *load)
         esp_cache_flush(rig->engine);
     } else if (what < 41) {
         ask_logits(load);
+    } else if (what == 42 && rig->n_requests > 0) {
+        esp_turn_over(rig->engine, rig->requests[below(load, rig->n_requests)]->id, chance(load, 50));
     } else if (what == 41) {
         char *text;
         CHECK(esp_cache_dump(rig->engine, below(load, 20), &text, NULL) == ESP_OK, "dump");
@@ -198,6 +244,7 @@ static void test_random(void)
     const char *n_text = getenv("ESPALIER_SIM_SEEDS");
     uint64_t n_seeds = n_text == NULL ? N_SEEDS : strtoull(n_text, NULL, 10);
     uint64_t n_live = esp_alloc_live();
+    snprintf(path, sizeof path, "/tmp/esp_sim_%d.pages", (int)getpid());
     make_grammars();
     for (uint64_t i = 0; i < n_seeds; i++) {
         struct esp_metrics m = {0};
@@ -205,6 +252,10 @@ static void test_random(void)
             printf("# run again with --seed %llu test_random\n", (unsigned long long)(esp_test_state.seed + i));
             return;
         }
+        sum.kv_pages_saved += m.kv_pages_saved;
+        sum.kv_pages_restored += m.kv_pages_restored;
+        sum.pins_granted += m.pins_granted;
+        sum.pins_refused += m.pins_refused;
         sum.preemptions += m.preemptions;
         sum.kv_evicted_pages += m.kv_evicted_pages;
         sum.prompt_tokens_cached += m.prompt_tokens_cached;
@@ -215,11 +266,16 @@ static void test_random(void)
         esp_grammar_unref(grammars[i]);
     }
     esp_trie_destroy(trie);
+    unlink(path);
     CHECK(esp_alloc_live() == n_live, "a matcher is left");
     /* A load that never reaches these paths proves nothing about them. */
     CHECK(n_seeds < 100 || (sum.preemptions > n_seeds / 8 && sum.kv_evicted_pages > n_seeds &&
-                            sum.prompt_tokens_cached > n_seeds * 10 && sum.prompt_tokens_recomputed > n_seeds),
-          "the load is too easy");
+                            sum.prompt_tokens_cached > n_seeds * 10 && sum.prompt_tokens_recomputed > n_seeds && sum.kv_pages_saved > n_seeds &&
+                            sum.kv_pages_restored > n_seeds / 4 && sum.pins_granted > n_seeds / 4 &&
+                            sum.pins_refused > n_seeds / 4),
+          "the load is too easy: %llu saved, %llu restored, %llu and %llu pins",
+          (unsigned long long)sum.kv_pages_saved, (unsigned long long)sum.kv_pages_restored,
+          (unsigned long long)sum.pins_granted, (unsigned long long)sum.pins_refused);
     printf("# %llu seeds: %llu tokens generated, %llu cached, %llu recomputed, %llu preemptions, %llu evictions\n",
            (unsigned long long)n_seeds, (unsigned long long)sum.generation_tokens,
            (unsigned long long)sum.prompt_tokens_cached, (unsigned long long)sum.prompt_tokens_recomputed,
