@@ -10,7 +10,7 @@
 #include "runtime/base/cond.h"
 
 #define SAVE_BYTES ((size_t)4 << 20)
-#define READ_BYTES ((size_t)16 << 20)
+#define READ_BYTES ((size_t)6 << 20) /* little enough to stay in a cache between the two copies */
 #define BUFFERS_MAX 64
 #define SYNC_NS ((int64_t)1000000000)
 
@@ -107,6 +107,7 @@ static bool read_next(struct esp_tier *tier)
 /* With the lock held; gives it up while the file is read. */
 static void run_read(struct esp_tier *tier)
 {
+    uint32_t wake_every = (tier->n_read_buffers + 3) / 4;
     while (tier->phase == ASKED && !tier->closing) {
         if (tier->n_ready - tier->n_taken == tier->n_read_buffers) {
             pthread_cond_wait(&tier->work, &tier->lock);
@@ -119,7 +120,10 @@ static void run_read(struct esp_tier *tier)
         if (!got && tier->phase == ASKED) {
             tier->phase = ENDED;
         }
-        tier->config.wake(tier->config.ctx);
+        /* Not for every page: a step of the engine costs more than a copy. */
+        if (tier->phase != ASKED || (tier->n_ready - tier->n_taken) % wake_every == 0) {
+            tier->config.wake(tier->config.ctx);
+        }
     }
     tier->phase = tier->phase == ABANDONED ? IDLE : tier->phase;
 }
@@ -166,6 +170,9 @@ esp_status esp_tier_create(const struct esp_tier_config *config, struct esp_tier
     tier->read_pages = esp_calloc(ESP_TAG_ENGINE, tier->n_read_buffers, config->page_bytes);
     tier->save.tokens = esp_calloc(ESP_TAG_ENGINE, n_tokens, sizeof(uint32_t));
     tier->read.tokens = esp_calloc(ESP_TAG_ENGINE, n_tokens, sizeof(uint32_t));
+    if (tier->read_pages != NULL) { /* the first restored prompt shall not wait for memory */
+        memset(tier->read_pages, 0, (size_t)tier->n_read_buffers * config->page_bytes);
+    }
     pthread_mutex_init(&tier->lock, NULL);
     esp_cond_init(&tier->work);
     atomic_store(&tier->n_stored, esp_pagefile_count(config->file));

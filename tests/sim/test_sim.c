@@ -270,9 +270,10 @@ static void test_random(void)
     CHECK(esp_alloc_live() == n_live, "a matcher is left");
     /* A load that never reaches these paths proves nothing about them. */
     CHECK(n_seeds < 100 || (sum.preemptions > n_seeds / 8 && sum.kv_evicted_pages > n_seeds &&
-                            sum.prompt_tokens_cached > n_seeds * 10 && sum.prompt_tokens_recomputed > n_seeds && sum.kv_pages_saved > n_seeds &&
-                            sum.kv_pages_restored > n_seeds / 4 && sum.pins_granted > n_seeds / 4 &&
-                            sum.pins_refused > n_seeds / 4),
+                            sum.prompt_tokens_cached > n_seeds * 10 && sum.prompt_tokens_recomputed > n_seeds),
+          "the load is too easy");
+    CHECK(n_seeds < 100 || (sum.kv_pages_saved > n_seeds && sum.kv_pages_restored > n_seeds / 4 &&
+                            sum.pins_granted > n_seeds / 4 && sum.pins_refused > n_seeds / 4),
           "the load is too easy: %llu saved, %llu restored, %llu and %llu pins",
           (unsigned long long)sum.kv_pages_saved, (unsigned long long)sum.kv_pages_restored,
           (unsigned long long)sum.pins_granted, (unsigned long long)sum.pins_refused);
