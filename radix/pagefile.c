@@ -20,6 +20,7 @@
 
 #define HEAD_BYTES 4096
 #define NS_DEPTH 0
+#define NOTE_NS ((uint64_t)60 * 1000000000) /* uses that follow closer are one */
 #define PATH_BYTES_MAX 4096
 
 static const char magic[8] = "ESPPAGE\1";
@@ -383,9 +384,9 @@ static bool read_payload(struct esp_pagefile *file, const struct entry *entry, u
     return sum[0] == entry->page_sum[0] && sum[1] == entry->page_sum[1];
 }
 
-static void note_use(struct esp_pagefile *file, uint32_t slot, uint64_t now)
+static void note_use(struct esp_pagefile *file, uint32_t slot, uint64_t used, uint64_t now)
 {
-    if (file->writes) { /* a use that is not noted costs nothing but its place in the order */
+    if (file->writes && (now < used || now - used > NOTE_NS)) { /* a use that is not noted costs nothing but its place in the order */
         write_all(file, &now, sizeof now, entry_at(slot) + offsetof(struct entry, used));
     }
 }
@@ -410,7 +411,7 @@ bool esp_pagefile_read(struct esp_pagefile *file, const struct esp_pagefile_at *
         drop(file, at->slot);
         return false;
     }
-    note_use(file, at->slot, now);
+    note_use(file, at->slot, entry.used, now);
     return true;
 }
 
@@ -505,7 +506,7 @@ bool esp_pagefile_write(struct esp_pagefile *file, const struct esp_pagefile_at 
         return false;
     }
     if (esp_pagefile_find(file, parent, tokens, ret_at)) {
-        note_use(file, ret_at->slot, now);
+        note_use(file, ret_at->slot, 0, now);
         return true;
     }
     child_key(file, parent->key, tokens, key);
