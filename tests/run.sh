@@ -22,7 +22,11 @@ fi
 
 setup_build_packages
 setup_packages openssl # makes the certificate of a test
-setup_venv jsonschema==4.26.0 openai==3.57.0 anthropic==2.15.0 hypothesis==6.170.17 pydantic==2.14.4 numpy jinja2==3.1.6
+setup_venv jsonschema==4.26.0 openai==3.57.0 anthropic==2.15.0 hypothesis==6.170.17 pydantic==2.14.4 numpy \
+    jinja2==3.1.6 openai-agents==0.24.0 'pydantic-ai-slim[openai,anthropic]==2.68.0' langchain-openai==1.7.4 \
+    litellm==1.110.2 tenacity==9.2.1 typer==0.29.2 rich==14.3.4 regex==2026.11.19 docstring_parser
+# It asks for a JSON parser older than the one that openai needs, and works with the newer one.
+setup_venv_alone instructor==1.17.0
 setup_build "$build" "${options[@]}"
 setup_model
 setup_model_gemma

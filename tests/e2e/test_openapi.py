@@ -204,7 +204,8 @@ def record(**members):
 ids = some("call_1", "toolu_1", "")
 parts = record(type=some("text", "input_text", "output_text", "tool_use", "tool_result", "thinking", "image"),
                text=texts, id=ids, name=some("f", "g"), input=st.dictionaries(texts, junk, max_size=2),
-               tool_use_id=ids, content=texts, thinking=texts, cache_control=record(type=some("ephemeral"), ttl=some("5m", "1h", "x")),
+               tool_use_id=ids, content=texts, thinking=texts,
+               cache_control=record(type=some("ephemeral"), ttl=some("5m", "1h", "x")),
                prompt_cache_breakpoint=record(ttl=some("1m")))
 contents = texts | st.lists(parts, max_size=3)
 calls = record(id=ids, type=some("function"),
