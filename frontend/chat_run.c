@@ -22,6 +22,21 @@ static void refuse_prompt(struct esp_exchange *exchange, size_t n_bytes, const s
     }
 }
 
+static esp_status make_prompt(struct esp_generation *gen, const json_t *request, const char *text, size_t n_bytes,
+                              struct esp_prompt *prompt, struct esp_err *err)
+{
+    const struct esp_chat *chat = esp_exchange_chat(gen->exchange);
+    if (esp_fork_asked(request)) {
+        return esp_fork_read(gen, chat, request, text, n_bytes, prompt, err);
+    }
+    esp_status status = esp_chat_prompt(chat, request, prompt, err);
+    if (status == ESP_OK) {
+        status = esp_generation_plan(gen, chat, request, text, n_bytes, prompt, err);
+    }
+    const uint32_t *ids = (const uint32_t *)(const void *)prompt->ids.data;
+    return status == ESP_OK ? esp_generation_prompt(gen, ids, esp_prompt_n_tokens(prompt), err) : status;
+}
+
 void esp_chat_run(struct esp_exchange *exchange, const struct esp_gen_api *api, void *state, const json_t *request,
                   const char *text, size_t n_bytes)
 {
@@ -32,14 +47,7 @@ void esp_chat_run(struct esp_exchange *exchange, const struct esp_gen_api *api, 
         return;
     }
     esp_prompt_init(&prompt);
-    esp_status status = esp_chat_prompt(esp_exchange_chat(exchange), request, &prompt, &err);
-    if (status == ESP_OK) {
-        status = esp_generation_plan(gen, esp_exchange_chat(exchange), request, text, n_bytes, &prompt, &err);
-    }
-    if (status == ESP_OK) {
-        status = esp_generation_prompt(gen, (const uint32_t *)(const void *)prompt.ids.data,
-                                       esp_prompt_n_tokens(&prompt), &err);
-    }
+    esp_status status = make_prompt(gen, request, text, n_bytes, &prompt, &err);
     struct esp_cache_marks marks;
     if (status == ESP_OK) {
         status = esp_cache_marks_find(esp_exchange_chat(exchange), gen->vocab, request, &gen->params.cache, &prompt,

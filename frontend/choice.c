@@ -228,7 +228,7 @@ void esp_choice_done(struct esp_choice *choice, const char *finish)
 
 void esp_generation_usage(const struct esp_generation *gen, struct esp_usage *ret_usage)
 {
-    struct esp_usage usage = {0};
+    struct esp_usage usage = {.n_prompt = esp_fork_suffix_tokens(gen)};
     for (uint32_t idx = 0; idx < gen->n_runs; idx++) {
         usage.n_prompt += gen->runs[idx].n_ids;
         usage.n_cached += gen->runs[idx].n_cached;

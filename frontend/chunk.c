@@ -80,6 +80,7 @@ void esp_chunk_close(struct esp_choice *choice, struct esp_buf *buf)
     if (choice->finish == NULL) {
         esp_buf_str(buf, ",\"finish_reason\":null}]");
     } else {
+        esp_scores_write(choice, buf);
         esp_buf_printf(buf, ",\"finish_reason\":\"%s\"}]", choice->finish);
     }
     esp_buf_str(buf, choice->gen->params.include_usage ? ",\"usage\":null}\n\n" : "}\n\n");
@@ -105,6 +106,7 @@ void esp_chunk_whole(struct esp_generation *gen, struct esp_buf *buf,
         struct esp_choice *choice = &gen->choices[idx];
         esp_buf_printf(buf, "%s{\"index\":%u,", idx > 0 ? "," : "", idx);
         inside(choice, buf);
+        esp_scores_write(choice, buf);
         esp_buf_printf(buf, ",\"finish_reason\":\"%s\"}", choice->finish);
     }
     esp_buf_str(buf, "],");

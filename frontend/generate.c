@@ -122,6 +122,7 @@ void esp_generation_destroy(struct esp_generation *gen)
         gen->api->drop(gen->state);
     }
     esp_grammar_unref(gen->grammar);
+    esp_fork_finish(gen);
     esp_buf_finish(&gen->params.warnings);
     esp_arena_finish(&gen->arena);
     pthread_mutex_destroy(&gen->lock);
@@ -181,6 +182,14 @@ static bool make_choices(struct esp_generation *gen)
     return true;
 }
 
+void esp_grammar_code(const struct esp_err *err, char *ret_code, size_t room)
+{
+    snprintf(ret_code, room, "grammar_%s", esp_status_name(err->code));
+    for (char *at = ret_code; *at != '\0'; at++) {
+        *at = *at >= 'A' && *at <= 'Z' ? (char)(*at + 'a' - 'A') : *at;
+    }
+}
+
 /* A refusal names the field, the place inside it, and the keyword. */
 static void refuse_grammar(struct esp_generation *gen, struct esp_err *err)
 {
@@ -191,10 +200,7 @@ static void refuse_grammar(struct esp_generation *gen, struct esp_err *err)
     }
     bool inside = err->place[0] == '/';
     snprintf(param, sizeof param, "%s%s", field, inside ? err->place : "");
-    snprintf(code, sizeof code, "grammar_%s", esp_status_name(err->code));
-    for (char *at = code; *at != '\0'; at++) {
-        *at = *at >= 'A' && *at <= 'Z' ? (char)(*at + 'a' - 'A') : *at;
-    }
+    esp_grammar_code(err, code, sizeof code);
     int status = err->code == ESP_ENOMEM || err->code == ESP_EINTERNAL ? 500 : 400;
     esp_exchange_fail(gen->exchange, status, param, code, "%s%s%s%s%s%s%s%s", err->message, inside ? " at " : "",
                       inside ? err->place : "", err->keyword[0] != '\0' ? " (keyword " : "", err->keyword,
@@ -256,6 +262,10 @@ static esp_status submit(struct esp_run *run, struct esp_err *err)
         request.pins = run->marks->pins;
         request.n_pins = run->marks->n_pins;
     }
+    if (gen->scores != NULL) {
+        request.labels = gen->scores->labels;
+        request.n_labels = gen->scores->n;
+    }
     if (gen->exchange->tenant != NULL) {
         request.tenant = gen->exchange->tenant;
         request.tenant_bytes = strlen(gen->exchange->tenant);
@@ -263,7 +273,8 @@ static esp_status submit(struct esp_run *run, struct esp_err *err)
     request.sampling.seed += (uint64_t)run->prompt_idx * params->n;
     esp_exchange_ref(gen->exchange);
     esp_request_id id = 0;
-    esp_status status = esp_submit(esp_exchange_engine(gen->exchange), &request, &id, err);
+    esp_status status = gen->n_fork > 0 ? esp_fork_submit(gen, &request, &id, err)
+                                        : esp_submit(esp_exchange_engine(gen->exchange), &request, &id, err);
     if (status != ESP_OK) {
         esp_exchange_unref(gen->exchange);
         return status;
@@ -320,7 +331,11 @@ void esp_generation_start(struct esp_generation *gen)
 {
     struct esp_exchange *exchange = gen->exchange;
     struct esp_err err = {0};
-    if (!compile(gen)) {
+    if (esp_scores_make(gen, &err) != ESP_OK) {
+        esp_exchange_fail_err(exchange, &err, "choice_scores");
+        return;
+    }
+    if (!compile(gen) || !esp_fork_compile(gen)) {
         return;
     }
     if (!make_choices(gen)) {
@@ -381,7 +396,8 @@ static void branch_done(struct esp_run *run, struct esp_choice *choice, const st
 {
     struct esp_generation *gen = run->gen;
     run->n_done++;
-    run->n_cached = event->branch == 0 ? event->n_cached : run->n_cached;
+    run->n_cached += (event->branch == 0 ? event->n_cached : 0) + event->n_cached_suffix;
+    esp_scores_take(run, event->scores);
     run->n_written = event->n_written;
     run->n_refused = event->n_refused;
     if (choice->finish != NULL || gen->failed) {

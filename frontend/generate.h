@@ -21,6 +21,7 @@
 
 #define ESP_PROMPTS_MAX 256u
 #define ESP_CHOICES_MAX 256u
+#define ESP_FORK_MAX 64u /* branches */
 #define ESP_CHOICE_BYTES_MAX (16u * 1024u * 1024u)
 
 struct esp_exchange;
@@ -58,6 +59,7 @@ struct esp_run {
     uint32_t *ids;   /* the prompt; in the arena */
     uint32_t n_ids, n_cached, n_written, n_refused, prompt_idx;
     const struct esp_cache_marks *marks; /* in the arena */
+    struct esp_label_score *scores;      /* [n] of gen->scores, in the arena; NULL until they came */
     const char *echo; /* completions: text to answer first, or NULL */
     size_t echo_bytes;
 };
@@ -81,6 +83,20 @@ struct esp_gen_api {
     void (*drop)(void *state);                                      /* frees gen->state */
 };
 
+struct esp_scores { /* scores.c: what choice_scores asks; all in the arena */
+    uint32_t n;
+    struct esp_label *labels;
+    const char **texts;
+    size_t *text_bytes;
+};
+
+struct esp_fork_part { /* fork.c: one of the branches; in the arena but for the grammar */
+    uint32_t *ids;     /* [n_ids] the whole prompt */
+    uint32_t n_ids, n_max; /* n_max 0 = the request's */
+    struct esp_constraint constraint; /* kind NULL = the request's */
+    esp_grammar *grammar;
+};
+
 struct esp_usage {
     uint64_t n_prompt, n_cached, n_tokens, n_reasoning; /* n_reasoning of n_tokens */
     uint64_t n_written, n_refused; /* prompt tokens that pins hold newly; that pins were refused for */
@@ -95,6 +111,9 @@ struct esp_generation {
     struct esp_plan plan; /* zero: all is text */
     const esp_vocab *vocab;
     esp_grammar *grammar;
+    struct esp_scores *scores;  /* NULL = not asked for */
+    struct esp_fork_part *fork; /* [n_fork] */
+    uint32_t n_fork;            /* 0 = an ordinary request */
     char id[48];
     int64_t created_s;
     struct esp_run *runs;
@@ -129,6 +148,21 @@ esp_status esp_generation_plan(struct esp_generation *gen, const struct esp_chat
 esp_status esp_generation_prompt(struct esp_generation *gen, const uint32_t *ids, uint32_t n_ids, struct esp_err *err);
 /* What the prompt that was given last asks of the cache; copies. */
 esp_status esp_generation_marks(struct esp_generation *gen, const struct esp_cache_marks *marks, struct esp_err *err);
+/* scores.c: does nothing unless they are asked for; refuses with err->place. What came with the last event of branch 0,
+ * under the lock; ,"choice_probabilities":[…] where there are some. */
+esp_status esp_scores_make(struct esp_generation *gen, struct esp_err *err);
+void esp_scores_take(struct esp_run *run, const struct esp_label_score *scores);
+void esp_scores_write(const struct esp_choice *choice, struct esp_buf *buf);
+/* fork.c: prompt gets that of the first branch; then the generation has its plan and its prompt. */
+bool esp_fork_asked(const json_t *request);
+esp_status esp_fork_read(struct esp_generation *gen, const struct esp_chat *chat, const json_t *request,
+                         const char *text, size_t n_bytes, struct esp_prompt *prompt, struct esp_err *err);
+bool esp_fork_compile(struct esp_generation *gen); /* false: the exchange has its answer */
+esp_status esp_fork_submit(struct esp_generation *gen, const struct esp_request *request, esp_request_id *ret_id,
+                           struct esp_err *err);
+void esp_fork_finish(struct esp_generation *gen);
+uint64_t esp_fork_suffix_tokens(const struct esp_generation *gen);
+void esp_grammar_code(const struct esp_err *err, char *ret_code, size_t room); /* "grammar_unsupported" and so on */
 /* Compiles the grammar, submits every run. On failure the exchange has its answer. */
 void esp_generation_start(struct esp_generation *gen);
 /* True when the dispatcher will answer: the work thread must not. */

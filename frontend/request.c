@@ -244,6 +244,9 @@ static esp_status parse_salt(const struct esp_request_source *source, struct esp
 static esp_status parse_rest(const struct esp_request_source *source, struct esp_params *params, struct esp_err *err)
 {
     esp_status status = esp_json_bool(source->json, "ignore_eos", false, &params->ignore_end, err);
+    if (status == ESP_OK) {
+        status = esp_json_bool(source->json, "choice_scores", false, &params->choice_scores, err);
+    }
     if (status == ESP_OK && source->api == ESP_API_COMPLETIONS) {
         status = esp_json_bool(source->json, "echo", false, &params->echo, err);
     }

@@ -33,7 +33,7 @@ struct esp_constraint {
 };
 
 struct esp_params {
-    bool stream, include_usage, echo, ignore_end;
+    bool stream, include_usage, echo, ignore_end, choice_scores;
     uint32_t n, n_max; /* n_max UINT32_MAX = what fits the context */
     struct esp_sampling sampling;
     const char *stops[ESP_STOPS_MAX];

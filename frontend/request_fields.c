@@ -63,6 +63,8 @@ static const struct field {
     {"lark", BOTH, READ},
     {"chat_template_kwargs", ESP_API_CHAT, READ},
     {"add_generation_prompt", ESP_API_CHAT, READ},
+    {"choice_scores", BOTH, READ},
+    {"branches", ESP_API_CHAT, READ},
     {"priority", TEXT, READ},
     {"timeout", TEXT, READ},
     {"user", TEXT, READ},

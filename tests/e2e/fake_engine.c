@@ -333,6 +333,15 @@ esp_status esp_submit(esp_engine *engine, const struct esp_request *request, esp
     return ESP_OK;
 }
 
+/* The scripted engine reads no prompts: the branches of a fork answer like n of them. */
+esp_status esp_fork(esp_engine *engine, const struct esp_request *request, const struct esp_branch *branches,
+                    uint32_t n_branches, esp_request_id *ret_id, struct esp_err *err)
+{
+    struct esp_request plain = *request;
+    plain.n = n_branches;
+    return esp_submit(engine, &plain, ret_id, err);
+}
+
 int64_t esp_retry_after_ns(esp_engine *engine)
 {
     return 500000000;
