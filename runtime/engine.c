@@ -475,7 +475,7 @@ static bool end_expired(struct esp_engine *engine, int64_t now_ns)
 int64_t esp_engine_patience_ns(const struct esp_engine *engine)
 {
     int64_t deadline_ns = engine->sched.deadline_ns;
-    int64_t file_ns = engine->store.reader == NULL ? INT64_MAX : engine->store.since_ns + ESP_KEEP_WAIT_NS;
+    int64_t file_ns = esp_keep_until_ns(&engine->store);
     deadline_ns = file_ns < deadline_ns ? file_ns : deadline_ns;
     if (deadline_ns == INT64_MAX) {
         return -1;

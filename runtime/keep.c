@@ -140,6 +140,15 @@ static void give_up(struct esp_keep *store)
     store->reader = NULL;
 }
 
+int64_t esp_keep_until_ns(const struct esp_keep *store)
+{
+    if (store->reader == NULL) {
+        return INT64_MAX;
+    }
+    int64_t wait_ns = ESP_KEEP_WAIT_NS + (int64_t)(store->n_wanted - store->next) * ESP_KEEP_PAGE_NS;
+    return store->since_ns + (wait_ns < ESP_KEEP_WAIT_MAX_NS ? wait_ns : ESP_KEEP_WAIT_MAX_NS);
+}
+
 /* Takes what has come for the reader; true: more may come. */
 static bool drain(struct esp_keep *store, const struct esp_lease_ctx *lease, int64_t now_ns)
 {
@@ -152,7 +161,7 @@ static bool drain(struct esp_keep *store, const struct esp_lease_ctx *lease, int
             return false;
         }
         if (news == ESP_TIER_WAIT) {
-            if (now_ns - store->since_ns < ESP_KEEP_WAIT_NS) {
+            if (now_ns < esp_keep_until_ns(store)) {
                 return true;
             }
             store->slow_until_ns = now_ns + ESP_KEEP_SLOW_NS;
@@ -198,6 +207,7 @@ bool esp_keep_holds(struct esp_keep *store, const struct esp_lease_ctx *lease, s
     }
     store->reader = seq;
     store->next = seq->n_node;
+    store->n_wanted = n_pages;
     store->since_ns = now_ns;
     return drain(store, lease, now_ns);
 }

@@ -4,8 +4,8 @@
  *   a prompt that the tree does not know ──► asks the tier once ──► pages enter the tree as cached
  *
  * Saved are paths that are likely to be asked for again (whatever is not TAIL). A sequence that waits for pages is
- * held, but never long: when no page has come for ESP_KEEP_WAIT_NS the rest is computed, and nobody asks the file for
- * ESP_KEEP_SLOW_NS. Twins are held as well and find the pages in the tree.
+ * held, but never long: when no page has come for about as long as a part of the rest takes to compute, the rest is
+ * computed, and nobody asks the file for ESP_KEEP_SLOW_NS. Twins are held as well and find the pages in the tree.
  *
  * There is no tier between device and disk: on this device pages lie in host memory already, so copies of them in host
  * memory would only make the pool smaller; and what was saved of late is in the system's file cache anyway.
@@ -18,7 +18,9 @@
 #include "runtime/job.h"
 #include "runtime/tier.h"
 
-#define ESP_KEEP_WAIT_NS ((int64_t)200000000)
+#define ESP_KEEP_WAIT_NS ((int64_t)200000000) /* and for each page that is missing … */
+#define ESP_KEEP_PAGE_NS ((int64_t)5000000)   /* … this; at most … */
+#define ESP_KEEP_WAIT_MAX_NS ((int64_t)3000000000)
 #define ESP_KEEP_SLOW_NS ((int64_t)5000000000)
 #define ESP_KEEP_QUEUE 1024
 #define ESP_KEEP_STEP_PAGES 128 /* taken from the tier in one step */
@@ -45,6 +47,7 @@ struct esp_keep {
     uint32_t *tokens;          /* [n_pages_max × 16] */
     struct esp_seq *reader;    /* whose pages are being read */
     uint32_t next;             /* page of its prompt that comes next */
+    uint32_t n_wanted;         /* pages of the prompt */
     int64_t since_ns;          /* the last page came */
     int64_t slow_until_ns;
     bool moved; /* something came, or a batch was sent, since the flag was cleared */
@@ -63,6 +66,8 @@ bool esp_keep_save(struct esp_keep *store);
 void esp_keep_drain(struct esp_keep *store, int64_t max_ns);
 /* Gives the sequence pages that have come. True: it must wait for more. */
 bool esp_keep_holds(struct esp_keep *store, const struct esp_lease_ctx *lease, struct esp_seq *seq, int64_t now_ns);
+/* When the reader stops waiting; INT64_MAX: there is none. */
+int64_t esp_keep_until_ns(const struct esp_keep *store);
 /* The sequence gives its pages up. */
 void esp_keep_forget(struct esp_keep *store, struct esp_seq *seq);
 
