@@ -166,6 +166,7 @@ static uint32_t deriv_bytes(struct esp_exprs *x, const struct esp_expr *e, unsig
     case ESP_X_LEN: return deriv_len(x, e, byte);
     case ESP_X_NUM: return deriv_num(x, e, byte);
     case ESP_X_KEYS: return esp_keys_deriv(x, e, byte);
+    case ESP_X_UNIQUE: return esp_expr_deriv(x, esp_unique_expand(x, e), byte);
     case ESP_X_NOT: return deriv_not(x, e, byte);
     default: return ESP_EXPR_EMPTY;
     }
@@ -218,8 +219,8 @@ static void sign_heads(struct esp_exprs *x, uint32_t id, uint64_t *signature);
 static void sign_keys(struct esp_exprs *x, const struct esp_expr *e, uint64_t *signature)
 {
     struct esp_byteset set;
-    if (e->b == ESP_KEYS_REST) {
-        sign_heads(x, esp_keys_expand(x, e), signature);
+    if (e->op == ESP_X_UNIQUE || e->b == ESP_KEYS_REST) {
+        sign_heads(x, e->op == ESP_X_UNIQUE ? esp_unique_expand(x, e) : esp_keys_expand(x, e), signature);
         return;
     }
     uint32_t free = esp_keys_free(x, e);
@@ -276,7 +277,8 @@ static void sign_heads(struct esp_exprs *x, uint32_t id, uint64_t *signature)
         sign_heads(x, e.a, signature);
         sign_heads(x, e.b, signature);
         break;
-    case ESP_X_KEYS: sign_keys(x, &e, signature); break;
+    case ESP_X_KEYS:
+    case ESP_X_UNIQUE: sign_keys(x, &e, signature); break;
     default: break;
     }
 }

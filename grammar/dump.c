@@ -109,6 +109,26 @@ static void dump_keys(const struct esp_exprs *x, const struct esp_expr *e, struc
     esp_buf_char(buf, '}');
 }
 
+static void dump_unique(const struct esp_exprs *x, const struct esp_expr *e, struct esp_buf *buf, unsigned depth)
+{
+    const struct esp_unique *u = esp_objects_unique(x->objects, e->a);
+    esp_buf_str(buf, "distinct(");
+    for (uint32_t idx = 0; idx < u->n && idx < 20; idx++) {
+        esp_buf_str(buf, idx > 0 ? " " : "");
+        dump_expr(x, u->values[idx], buf, depth + 1);
+    }
+    esp_buf_str(buf, u->n > 20 ? " …)" : ")");
+}
+
+static void dump_states(const struct esp_exprs *x, const struct esp_expr *e, struct esp_buf *buf, unsigned depth)
+{
+    if (e->op == ESP_X_UNIQUE) {
+        dump_unique(x, e, buf, depth);
+    } else {
+        dump_keys(x, e, buf, depth);
+    }
+}
+
 static void dump_not(const struct esp_exprs *x, const struct esp_expr *e, struct esp_buf *buf, unsigned depth)
 {
     dump_expr(x, e->a, buf, depth + 1);
@@ -172,7 +192,8 @@ static void dump_expr(const struct esp_exprs *x, uint32_t id, struct esp_buf *bu
         dump_expr(x, e->a, buf, depth + 1);
         esp_buf_printf(buf, "~%u tokens", e->b);
         break;
-    case ESP_X_KEYS: dump_keys(x, e, buf, depth); break;
+    case ESP_X_KEYS:
+    case ESP_X_UNIQUE: dump_states(x, e, buf, depth); break;
     default: dump_number(x, e->a, buf); break;
     }
 }

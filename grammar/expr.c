@@ -561,6 +561,12 @@ uint32_t esp_expr_keys(struct esp_exprs *x, uint32_t object, uint32_t at, uint32
                .op = ESP_X_KEYS, .flags = ESP_EXPR_BYTES, .height = 1, .a = object, .b = at, .c = from, .d = count});
 }
 
+uint32_t esp_expr_unique(struct esp_exprs *x, uint32_t array, uint32_t set)
+{
+    struct esp_expr e = {.op = ESP_X_UNIQUE, .flags = ESP_EXPR_BYTES, .height = 1, .a = array, .b = set};
+    return esp_expr_intern(x, e);
+}
+
 uint32_t esp_expr_not(struct esp_exprs *x, uint32_t base, uint32_t r)
 {
     if (r == ESP_EXPR_EMPTY || base == r || base == ESP_EXPR_EMPTY) {

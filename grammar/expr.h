@@ -6,6 +6,7 @@
  *   NUM t      a JSON number inside exact bounds, of which t was written so far
  *   NOT a b    what a allows and b does not
  *   KEYS       members of an object: which keys may still come, how much of one is written (objects.h)
+ *   UNIQUE     items of an array that are all different: which values are taken (unique.h)
  *   TOKEN s    one token out of a set, taken as a whole: the only way to a control token (edges.c)
  *   BUDGET r   r, inside of which at most n more tokens may end (edges.c)
  *
@@ -40,7 +41,8 @@ enum esp_expr_op {
     ESP_X_KEYS,
     ESP_X_NOT,
     ESP_X_TOKEN,
-    ESP_X_BUDGET
+    ESP_X_BUDGET,
+    ESP_X_UNIQUE
 };
 
 enum { ESP_EXPR_EMPTY = 0, ESP_EXPR_EPS = 1 }; /* ids */
@@ -66,6 +68,7 @@ struct esp_expr {
     uint16_t height;
     /* SET a=list (8 words)  CAT a,b  ALT/AND a=list b=count  REP a c=lo d=hi  CALL a=node  LEN a b=phase c=lo d=hi
      * NUM a=bounds b=text  KEYS a=object b=at c=from d=count  NOT a=base b
+     * UNIQUE a=array b=set
      * TOKEN a=list b=count (pairs first, last)  BUDGET a b=tokens left c=1 once a byte of it was taken */
     uint32_t a, b, c, d;
     uint32_t row; /* index into rows, 0 = none */
@@ -136,6 +139,8 @@ uint32_t esp_expr_num(struct esp_exprs *x, uint32_t bounds, const char *text, ui
 uint32_t esp_expr_not(struct esp_exprs *x, uint32_t base, uint32_t r);
 /* A state of an object's members that some text completes; see objects.h. */
 uint32_t esp_expr_keys(struct esp_exprs *x, uint32_t object, uint32_t at, uint32_t from, uint32_t count);
+/* A state of an array of distinct items that some text completes; see unique.h. */
+uint32_t esp_expr_unique(struct esp_exprs *x, uint32_t array, uint32_t set);
 
 /* edges.c: a set of tokens, as sorted pairs (first, last); EMPTY when there are none. */
 uint32_t esp_expr_token(struct esp_exprs *x, const uint32_t *pairs, uint32_t n_pairs);

@@ -29,6 +29,8 @@ struct object {
 struct esp_objects {
     struct object *items;
     uint32_t n, cap;
+    struct esp_unique *uniques;
+    uint32_t n_uniques, uniques_cap;
     struct esp_arena arena;
     size_t bytes;
 };
@@ -51,6 +53,7 @@ void esp_objects_destroy(struct esp_objects *objects)
         esp_free(objects->items[idx].nodes);
     }
     esp_free(objects->items);
+    esp_free(objects->uniques);
     esp_arena_finish(&objects->arena);
     esp_free(objects);
 }
@@ -59,13 +62,35 @@ size_t esp_objects_bytes(const struct esp_objects *objects)
 {
     return objects == NULL ? 0
                            : sizeof *objects + objects->arena.used_bytes + objects->bytes +
-                                 (size_t)objects->cap * sizeof *objects->items;
+                                 (size_t)objects->cap * sizeof *objects->items +
+                                 (size_t)objects->uniques_cap * sizeof *objects->uniques;
 }
 
 const struct esp_key *esp_objects_keys(const struct esp_objects *objects, uint32_t object, uint32_t *ret_n)
 {
     *ret_n = objects->items[object].m.n_keys;
     return objects->items[object].m.keys;
+}
+
+bool esp_objects_add_unique(struct esp_objects *objects, const struct esp_unique *unique, uint32_t *ret_array)
+{
+    size_t n_bytes = unique->n * sizeof *unique->values;
+    uint32_t *values = esp_arena_alloc(&objects->arena, (size_t)unique->n + 1, sizeof *values);
+    if (values == NULL || !esp_vec_grow(&objects->uniques, &objects->uniques_cap, (uint64_t)objects->n_uniques + 1)) {
+        return false;
+    }
+    if (n_bytes > 0) {
+        memcpy(values, unique->values, n_bytes);
+    }
+    objects->uniques[objects->n_uniques] = *unique;
+    objects->uniques[objects->n_uniques].values = values;
+    *ret_array = objects->n_uniques++;
+    return true;
+}
+
+const struct esp_unique *esp_objects_unique(const struct esp_objects *objects, uint32_t array)
+{
+    return &objects->uniques[array];
 }
 
 /* ---- Building ---------------------------------------------------------------------------------- */

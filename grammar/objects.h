@@ -16,6 +16,7 @@
 #define ESP_GRAMMAR_OBJECTS_H
 
 #include "grammar/cpset.h"
+#include "grammar/unique.h"
 
 enum { ESP_KEYS_REST = 0 };
 #define ESP_KEYS_OTHER UINT32_MAX /* as `from` */
@@ -52,6 +53,9 @@ uint32_t esp_keys_expand(struct esp_exprs *x, const struct esp_expr *e); /* of a
 void esp_keys_bytes(const struct esp_exprs *x, const struct esp_expr *e, struct esp_byteset *ret_set);
 /* Inside a key that is not declared: what is left once it differs from all that are; else EMPTY. */
 uint32_t esp_keys_free(const struct esp_exprs *x, const struct esp_expr *e);
+/* Arrays of distinct items (unique.h) are kept here, too. False when out of memory. */
+bool esp_objects_add_unique(struct esp_objects *objects, const struct esp_unique *unique, uint32_t *ret_array);
+const struct esp_unique *esp_objects_unique(const struct esp_objects *objects, uint32_t array);
 /* Names of the keys, for people. */
 const struct esp_key *esp_objects_keys(const struct esp_objects *objects, uint32_t object, uint32_t *ret_n);
 

@@ -103,6 +103,7 @@ struct esp_leaf { /* one schema's own assertions */
     bool ref_only; /* $ref hides its siblings (up to draft-07) */
     const struct esp_jv *condition; /* an if without then and else: says what is evaluated, and nothing more */
     const struct esp_jv *rest_members, *rest_items; /* unevaluatedProperties, unevaluatedItems */
+    const struct esp_jv *unique; /* uniqueItems, when true */
     const struct esp_jv *contains;
     uint32_t contains_min, contains_max;
     /* Of leaves that deny something (schema_not.c) only: */
@@ -170,6 +171,8 @@ struct esp_atom {
     uint32_t *prefix;                  /* array: nodes */
     uint32_t n_prefix, rest; /* rest: node of further items */
     uint32_t min, max;       /* items or members */
+    const uint32_t *unique; /* array of distinct items: a node for each value, instead of prefix and rest */
+    uint32_t n_unique;
     struct esp_counts *counts; /* array with counted items, instead of prefix and rest; schema_count.c */
     struct esp_prop *props;
     uint32_t n_props, additional; /* additional: node of other keys */
@@ -255,6 +258,9 @@ esp_status esp_schema_numbers(const struct esp_conj *c, const struct esp_jv *con
 esp_status esp_schema_strings(const struct esp_conj *c, const struct esp_jv *const *values, uint32_t n_values);
 /* schema_array.c */
 esp_status esp_schema_array(struct esp_conj *c);
+/* schema_unique.c: an array whose items are distinct and satisfy these; `at` is the keyword. */
+esp_status esp_schema_unique(struct esp_conj *c, const struct esp_jv *at, const struct esp_length *length,
+                             const struct esp_item *items, uint32_t n);
 bool esp_schema_counts_live(const struct esp_schema *s, struct esp_counts *counts);
 uint32_t esp_schema_both(struct esp_schema *s, uint32_t a, uint32_t b); /* EMPTY when there is none */
 /* Does an expression over string contents accept this text, spelled the shortest way? */

@@ -17,6 +17,7 @@
 #define COUNTERS_MAX 6u
 #define STATES_MAX 20000u
 #define EDGES_MAX 100000u
+#define ITEMS_MAX (5 * ESP_SCHEMA_CONJUNCTS_MAX + COUNTERS_MAX + 1)
 
 struct array {
     struct esp_conj *c;
@@ -111,10 +112,9 @@ static void leaf_items(const struct esp_leaf *leaf, uint32_t index, struct esp_i
     }
 }
 
-/* The node of item `index` (past every prefix the index does not matter) that is counted by these counters. */
-static esp_status item_node(struct array *a, uint32_t index, uint32_t counted, uint32_t *ret_node)
+/* What item `index` (past every prefix the index does not matter) must satisfy when these counters count it. */
+static uint32_t item_items(const struct array *a, uint32_t index, uint32_t counted, struct esp_item *items)
 {
-    struct esp_item items[5 * ESP_SCHEMA_CONJUNCTS_MAX + COUNTERS_MAX + 1];
     uint32_t n = 0;
     for (uint32_t idx = 0; idx < a->c->n; idx++) {
         leaf_items(a->c->leaves[idx], index, items, &n);
@@ -137,6 +137,13 @@ static esp_status item_node(struct array *a, uint32_t index, uint32_t counted, u
     if (value != NULL) {
         items[n++] = (struct esp_item){value, ESP_ITEM_CONST};
     }
+    return n;
+}
+
+static esp_status item_node(struct array *a, uint32_t index, uint32_t counted, uint32_t *ret_node)
+{
+    struct esp_item items[ITEMS_MAX];
+    uint32_t n = item_items(a, index, counted, items);
     return esp_schema_node(a->c->s, items, n, ret_node);
 }
 
@@ -368,15 +375,48 @@ static esp_status add_plain(struct array *a)
     return status;
 }
 
+/* Are two items of the value equal? */
+static bool repeats(const struct esp_jv *value)
+{
+    for (const struct esp_jv *v = value->child; v != NULL; v = v->next) {
+        for (const struct esp_jv *w = v->next; w != NULL; w = w->next) {
+            if (esp_jv_equal(v, w)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static esp_status add_unique(struct array *a, const struct esp_jv *at)
+{
+    struct esp_item items[ITEMS_MAX];
+    struct esp_length length = {a->min, a->max, a->min_at};
+    bool plain = a->n_counters == 0 && a->n_prefix == 0;
+    uint32_t n = plain ? item_items(a, 0, 0, items) : 0;
+    return esp_schema_unique(a->c, at, &length, items, n);
+}
+
 esp_status esp_schema_array(struct esp_conj *c)
 {
     struct array a = {.c = c};
+    const struct esp_jv *unique = NULL;
     if (!array_length(&a)) {
         return ESP_OK;
     }
     esp_status status = gather_counters(&a);
+    for (uint32_t idx = 0; idx < c->n; idx++) {
+        unique = c->leaves[idx]->unique != NULL ? c->leaves[idx]->unique : unique;
+    }
     if (status != ESP_OK) {
         return status;
+    }
+    if (unique != NULL && c->value != NULL && repeats(c->value)) {
+        esp_schema_why(c->s, unique, "does not hold for the value beside it");
+        return ESP_OK;
+    }
+    if (unique != NULL && c->value == NULL && a.max > 1) {
+        return add_unique(&a, unique);
     }
     return a.n_counters > 0 ? add_counted(&a) : add_plain(&a);
 }

@@ -26,10 +26,22 @@ static bool others(const struct esp_schema *s, const struct esp_atom *atom)
     return any;
 }
 
+static bool unique_productive(const struct esp_schema *s, const struct esp_atom *atom)
+{
+    uint32_t n = 0;
+    for (uint32_t idx = 0; idx < atom->n_unique; idx++) {
+        n += s->nodes[atom->unique[idx]].productive;
+    }
+    return n >= atom->min;
+}
+
 static bool array_productive(const struct esp_schema *s, const struct esp_atom *atom)
 {
     if (atom->counts != NULL) {
         return esp_schema_counts_live(s, atom->counts);
+    }
+    if (atom->unique != NULL) {
+        return unique_productive(s, atom);
     }
     for (uint32_t idx = 0; idx < atom->min && idx < atom->n_prefix; idx++) {
         if (!s->nodes[atom->prefix[idx]].productive) {
@@ -183,11 +195,34 @@ static uint32_t build_counts(struct esp_schema *s, const struct punctuation *p, 
     return esp_expr_cat(x, p->open_array, first);
 }
 
+/* Distinct items: scalars as they are, other values as calls. */
+static uint32_t build_unique(struct esp_schema *s, const struct punctuation *p, const struct esp_atom *atom)
+{
+    struct esp_exprs *x = s->x;
+    uint32_t *values = esp_arena_alloc(&s->arena, (size_t)atom->n_unique + 1, sizeof *values), n = 0;
+    if (values == NULL) {
+        esp_exprs_fail(x, ESP_ENOMEM);
+        return ESP_EXPR_EMPTY;
+    }
+    for (uint32_t idx = 0; idx < atom->n_unique; idx++) {
+        const struct esp_node *node = &s->nodes[atom->unique[idx]];
+        bool scalar = node->atoms != NULL && node->atoms->next == NULL && node->atoms->kind == ESP_ATOM_EXPR;
+        if (node->productive) {
+            values[n++] = scalar ? node->atoms->expr : call(s, atom->unique[idx]);
+        }
+    }
+    struct esp_unique unique = {values, n, atom->min, atom->max, p->comma, p->close_array};
+    return esp_expr_cat(x, p->open_array, esp_unique_add(x, &unique));
+}
+
 static uint32_t build_array(struct esp_schema *s, const struct punctuation *p, const struct esp_atom *atom)
 {
     struct esp_exprs *x = s->x;
     if (atom->counts != NULL) {
         return build_counts(s, p, atom->counts);
+    }
+    if (atom->unique != NULL) {
+        return build_unique(s, p, atom);
     }
     uint32_t min = atom->min, n = atom->n_prefix, rest_call = call(s, atom->rest), id;
     uint32_t more = esp_expr_cat(x, p->comma, rest_call), min_more = min > n ? min - n : 0;
@@ -274,7 +309,7 @@ static uint32_t build_node(struct esp_schema *s, const struct punctuation *p, co
 /* A part that an atom cannot do without and that has no value. */
 static uint32_t missing_part(const struct esp_schema *s, const struct esp_atom *atom)
 {
-    if (atom->kind == ESP_ATOM_ARRAY && atom->counts != NULL) {
+    if (atom->kind == ESP_ATOM_ARRAY && (atom->counts != NULL || atom->unique != NULL)) {
         return ESP_NODE_NONE;
     }
     if (atom->kind == ESP_ATOM_ARRAY) {
@@ -333,6 +368,9 @@ static void reach_atom(struct esp_schema *s, const struct esp_atom *atom, uint32
             reach(s, atom->counts->edges[idx].node, list, n);
         }
     } else if (atom->kind == ESP_ATOM_ARRAY) {
+        for (uint32_t idx = 0; idx < atom->n_unique; idx++) {
+            reach(s, atom->unique[idx], list, n);
+        }
         reach(s, atom->rest, list, n);
     } else if (atom->kind == ESP_ATOM_OBJECT) {
         reach(s, atom->additional, list, n);

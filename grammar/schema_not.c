@@ -221,6 +221,10 @@ esp_status esp_schema_deny(struct esp_schema *s, struct esp_leaf *leaf, const st
 {
     struct denial d = {.s = s, .link = &d.first};
     const struct esp_jv *rest = leaf->rest_members != NULL ? leaf->rest_members : leaf->rest_items;
+    if (leaf->unique != NULL) {
+        return esp_schema_fail(s, ESP_EUNSUPPORTED, leaf->unique,
+                               "is not supported where it is denied (not, if, oneOf)");
+    }
     if (rest != NULL && rest->type != ESP_JV_TRUE) {
         return esp_schema_fail(s, ESP_EUNSUPPORTED, rest, "is not supported where it is denied (not, if, oneOf)");
     }

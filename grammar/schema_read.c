@@ -234,10 +234,10 @@ static esp_status read_content(struct esp_schema *s, struct esp_leaf *leaf, cons
     return asserts ? refuse(s, leaf, v) : ESP_OK;
 }
 
-/* Keywords that assert nothing with this value are taken; with any other they are refused. */
-static esp_status refuse_unless_false(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
+static esp_status read_unique(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
-    return v->type == ESP_JV_FALSE ? ESP_OK : refuse(s, leaf, v);
+    leaf->unique = v->type == ESP_JV_TRUE ? v : NULL;
+    return esp_schema_want(s, v, esp_schema_is_bool(v), "a boolean");
 }
 static esp_status read_not(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v)
 {
@@ -361,7 +361,7 @@ static const struct keyword {
     {"type", ESP_DRAFT_ANY, read_type},
     {"unevaluatedItems", NEW, read_rest_items},
     {"unevaluatedProperties", NEW, read_rest_members},
-    {"uniqueItems", ESP_DRAFT_ANY, refuse_unless_false},
+    {"uniqueItems", ESP_DRAFT_ANY, read_unique},
     {"writeOnly", ESP_DRAFT_ANY, note},
 };
 

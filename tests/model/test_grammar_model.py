@@ -19,7 +19,7 @@ STRINGS = ["", "a", "ab", "abc", "é", "a\"b", "x\ny", "zz9", "2024", "long text
 NUMBERS = ["0", "-0", "1", "2", "3", "10", "-1", "-7", "0.5", "1.0", "1.5", "2.50", "1e1", "2.5e-1", "99", "100",
            "1e300", "123456789012345678901234567890", "-0.001", "0.1"]
 PATTERNS = ["^a", "b$", "^[a-z]{1,3}$", "a|z", "[0-9]+", "^$", ".", "\\d{2}", "^(a|ab)*$", "[^a]"]
-UNBUILT = ["may be equal", "where it is denied"]
+UNBUILT = ["may be equal", "where it is denied", "only for items that are values"]
 KEYS = ["a", "b", "c", "dd", "a\"", "é"]
 
 
@@ -67,6 +67,12 @@ class Maker:
             schema["maxItems"] = Number(r.randrange(4))
         if r.random() < 0.2:
             schema["unevaluatedItems"] = r.choice([False, self.schema(depth + 1)])
+        if r.random() < 0.2:
+            schema["uniqueItems"] = True
+            values = [self.scalar() for _ in range(r.randrange(1, 6))] + [[], Number("1"), Number("1.0"), {"a": True}]
+            schema["items"] = {"enum": r.sample(values, r.randrange(1, 5))}
+            if r.random() < 0.5:
+                schema["items"]["type"] = r.sample(["string", "null", "integer", "object"], 3)
         if r.random() < 0.3:
             schema["contains"] = self.schema(depth + 1)
             if r.random() < 0.4:
