@@ -14,10 +14,12 @@
 #include <string.h>
 
 #include "grammar/live.h"
+#include "grammar/objects.h"
 #include "grammar/vec.h"
 #include "grammar/zone.h"
 
 enum { LIVE_UNKNOWN, LIVE_YES, LIVE_NO, LIVE_VISITED };
+#define WAYS_MAX 64u        /* wider alternatives are not looked through */
 #define LIVE_SEARCH_MAX 4000u /* configurations looked at before a state counts as live */
 
 static void fill(uint64_t *mask, const struct esp_tree *tree, uint32_t first, uint32_t last)
@@ -90,12 +92,24 @@ static void walk_zone(struct esp_store *s, const struct esp_zone *zone, uint32_t
     }
 }
 
-/* How many safe characters the state surely takes, whatever they are: 0 = not known to take any. */
+/* Does one of the ways go on whatever safe characters come? A key that is not declared may always be one that goes on. */
+static bool takes_all(struct esp_exprs *x, uint32_t id)
+{
+    uint32_t n = x->exprs[id].op == ESP_X_ALT ? x->exprs[id].b : 1;
+    for (uint32_t idx = 0; idx < n && n <= WAYS_MAX; idx++) {
+        uint32_t one = x->exprs[id].op == ESP_X_ALT ? x->lists[x->exprs[id].a + idx] : id;
+        const struct esp_expr *e = &x->exprs[one], *head = e->op == ESP_X_CAT ? &x->exprs[e->a] : e;
+        if (head->op == ESP_X_KEYS ? esp_keys_free(x, head) != ESP_EXPR_EMPTY
+                                   : (e->flags & ESP_EXPR_BYTES) != 0 && esp_live_closed(x, one)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* How many safe characters a state of one way takes, no more and whatever they are; 0 = not known. */
 static uint32_t safe_run(struct esp_exprs *x, uint32_t id)
 {
-    if (x->exprs[id].flags & ESP_EXPR_BYTES && esp_live_closed(x, id)) {
-        return ESP_EXPR_INF;
-    }
     struct esp_expr e = x->exprs[id];
     if (e.op == ESP_X_CAT) {
         e = x->exprs[e.a];
@@ -154,12 +168,11 @@ static void build(struct esp_store *s, uint32_t conf, uint64_t *mask)
 {
     const struct esp_trie *trie = s->trie;
     size_t words = esp_mask_words(trie->n_tokens);
-    uint32_t run = 0;
-    for (uint32_t idx = 0; idx < s->confs[conf].n; idx++) {
-        uint32_t n = safe_run(&s->x, s->threads[s->confs[conf].at + idx].expr);
-        run = n > run ? n : run;
+    uint32_t run = s->confs[conf].n == 1 ? safe_run(&s->x, s->threads[s->confs[conf].at].expr) : 0;
+    for (uint32_t idx = 0; idx < s->confs[conf].n && run != ESP_EXPR_INF; idx++) {
+        run = takes_all(&s->x, s->threads[s->confs[conf].at + idx].expr) ? ESP_EXPR_INF : run;
     }
-    if (run > 0 && s->confs[conf].n == 1) {
+    if (run > 0) {
         uint32_t slice = run < trie->n_slices ? run : trie->n_slices;
         memcpy(mask, trie->slices + slice * words, words * sizeof *mask);
         walk(s, &trie->rest, esp_conf_clamp(s, conf, trie->rest.depth_max), mask);
