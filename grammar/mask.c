@@ -92,7 +92,7 @@ static void walk_zone(struct esp_store *s, const struct esp_zone *zone, uint32_t
     }
 }
 
-/* Does one of the ways go on whatever safe characters come? A key that is not declared may always be one that goes on. */
+/* Does one of the ways go on whatever safe characters come? A key that is not declared always does. */
 static bool takes_all(struct esp_exprs *x, uint32_t id)
 {
     uint32_t n = x->exprs[id].op == ESP_X_ALT ? x->exprs[id].b : 1;
