@@ -15,9 +15,14 @@
 
 #define WEIGHT_MAX 400u /* heavier rules are called, not put in */
 
-void esp_cfg_init(struct esp_cfg *cfg, struct esp_grammar *g, const char *text, size_t n_bytes, struct esp_err *err)
+void esp_cfg_init(struct esp_cfg *cfg, struct esp_grammar *g, const struct esp_grammar_spec *spec, struct esp_err *err)
 {
-    *cfg = (struct esp_cfg){.g = g, .x = &g->base, .err = err, .text = text, .n_bytes = n_bytes};
+    *cfg = (struct esp_cfg){.g = g,
+                            .x = &g->base,
+                            .options = &spec->options,
+                            .err = err,
+                            .text = spec->text,
+                            .n_bytes = spec->n_bytes};
     esp_arena_init(&cfg->arena, ESP_TAG_GRAMMAR, (size_t)256 << 20);
     esp_bytesmap_init(&cfg->names, ESP_TAG_GRAMMAR);
 }

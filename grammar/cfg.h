@@ -50,6 +50,7 @@ struct esp_cfg {
     struct esp_grammar *g;
     struct esp_exprs *x;
     struct esp_arena arena;
+    const struct esp_grammar_options *options;
     struct esp_err *err;
     const char *text;
     size_t n_bytes;
@@ -60,7 +61,7 @@ struct esp_cfg {
     uint32_t n_order, order_cap;
 };
 
-void esp_cfg_init(struct esp_cfg *cfg, struct esp_grammar *g, const char *text, size_t n_bytes, struct esp_err *err);
+void esp_cfg_init(struct esp_cfg *cfg, struct esp_grammar *g, const struct esp_grammar_spec *spec, struct esp_err *err);
 void esp_cfg_finish(struct esp_cfg *cfg);
 /* Records the line and column of a place, and what is wrong there. */
 esp_status esp_cfg_fail(struct esp_cfg *cfg, esp_status status, size_t at, const char *fmt, ...)

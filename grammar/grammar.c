@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "grammar/gbnf.h"
+#include "grammar/lark.h"
 #include "grammar/regex.h"
 #include "grammar/regions.h"
 #include "grammar/schema.h"
@@ -60,7 +61,7 @@ static esp_status compile_rules(struct esp_grammar *g, const struct esp_grammar_
 {
     struct esp_cfg cfg;
     uint32_t root = 0, node, id = ESP_EXPR_EMPTY;
-    esp_cfg_init(&cfg, g, spec->text, spec->n_bytes, err);
+    esp_cfg_init(&cfg, g, spec, err);
     size_t valid = spec->n_bytes == 0 ? 0 : esp_utf8_valid(spec->text, spec->n_bytes);
     esp_status status = valid == spec->n_bytes ? ESP_OK : esp_cfg_fail(&cfg, ESP_EINVAL, valid, "not valid UTF-8");
     if (status == ESP_OK) {
@@ -97,7 +98,7 @@ static esp_status compile_kind(struct esp_grammar *g, const struct esp_grammar_s
     case ESP_GRAMMAR_REGEX: return compile_regex(g, spec, err);
     case ESP_GRAMMAR_CHOICE: return compile_choice(g, spec, err);
     case ESP_GRAMMAR_GBNF: return compile_rules(g, spec, esp_gbnf_read, err);
-    case ESP_GRAMMAR_LARK: return esp_fail(err, ESP_EUNSUPPORTED, "Lark grammars are not supported");
+    case ESP_GRAMMAR_LARK: return compile_rules(g, spec, esp_lark_read, err);
     case ESP_GRAMMAR_REGIONS: return esp_regions_compile(g, spec, err);
     }
     return esp_fail(err, ESP_EINVAL, "unknown kind of grammar");

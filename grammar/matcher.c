@@ -260,7 +260,12 @@ esp_status esp_matcher_rollback(struct esp_matcher *m, uint32_t n)
 esp_status esp_matcher_mask_oracle(struct esp_matcher *m, uint64_t *mask)
 {
     const struct esp_trie *trie = m->grammar->trie;
-    esp_status status = enter(m);
+    esp_status status = ESP_OK;
+    pthread_mutex_lock(&m->store->lock); /* a full store is not left: the mask that is compared lies there */
+    if (m->store->x.failed != ESP_OK) {
+        pthread_mutex_unlock(&m->store->lock);
+        status = enter(m);
+    }
     if (status != ESP_OK) {
         return status;
     }

@@ -105,13 +105,13 @@ static esp_status parse_set(struct esp_regex_reader *in, struct esp_regex_node *
     }
     if (c == '.') {
         in->at++;
-        esp_regex_dot(&node->set);
+        esp_regex_dot(in, &node->set);
         return ESP_OK;
     }
     uint32_t cp;
     esp_status status = esp_regex_char(in, &cp);
     esp_cpset_add(&node->set, cp, cp);
-    return status;
+    return status == ESP_OK ? esp_regex_fold(in, &node->set) : status;
 }
 
 static esp_status parse_group(struct esp_regex_reader *in, unsigned depth, struct esp_regex_node **ret)
@@ -352,12 +352,15 @@ uint32_t esp_regex_build(struct esp_regex_build *b, const struct esp_regex_node 
     }
 }
 
-esp_status esp_regex_compile(struct esp_exprs *x, enum esp_spelling spelling, bool search, const char *pattern,
-                             size_t n_bytes, uint32_t *ret_id, struct esp_err *err)
+static esp_status compile(struct esp_exprs *x, enum esp_spelling spelling, bool search, struct esp_regex_reader in,
+                          uint32_t *ret_id)
 {
     struct esp_arena arena;
-    struct esp_regex_reader in = {.text = pattern, .n = n_bytes, .arena = &arena, .err = err};
     struct esp_regex_node *root;
+    struct esp_err *err = in.err;
+    const char *pattern = in.text;
+    size_t n_bytes = in.n;
+    in.arena = &arena;
     if (n_bytes > ESP_REGEX_BYTES_MAX) {
         return esp_fail(err, ESP_ELIMIT, "pattern of %zu bytes is too long", n_bytes);
     }
@@ -391,4 +394,17 @@ esp_status esp_regex_compile(struct esp_exprs *x, enum esp_spelling spelling, bo
     }
     esp_arena_finish(&arena);
     return status;
+}
+
+esp_status esp_regex_compile(struct esp_exprs *x, enum esp_spelling spelling, bool search, const char *pattern,
+                             size_t n_bytes, uint32_t *ret_id, struct esp_err *err)
+{
+    return compile(x, spelling, search, (struct esp_regex_reader){.text = pattern, .n = n_bytes, .err = err}, ret_id);
+}
+
+esp_status esp_regex_compile_flags(struct esp_exprs *x, unsigned flags, const char *pattern, size_t n_bytes,
+                                   uint32_t *ret_id, struct esp_err *err)
+{
+    struct esp_regex_reader in = {.text = pattern, .n = n_bytes, .err = err, .flags = flags};
+    return compile(x, ESP_SPELL_RAW, false, in, ret_id);
 }

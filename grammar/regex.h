@@ -14,6 +14,15 @@
 #define ESP_REGEX_DEPTH_MAX 64
 #define ESP_REGEX_BYTES_MAX (64 * 1024)
 
+enum {
+    ESP_REGEX_FOLD = 1,    /* the case of letters a to z does not matter; other characters are refused */
+    ESP_REGEX_DOT_ALL = 2, /* . is any character */
+    ESP_REGEX_DOT_LINE = 4 /* . is any character but \n */
+};
+/* As esp_regex_compile in RAW spelling and of all the text, with flags. */
+esp_status esp_regex_compile_flags(struct esp_exprs *x, unsigned flags, const char *pattern, size_t n_bytes,
+                                   uint32_t *ret_id, struct esp_err *err);
+
 /* search: the pattern may match anywhere in the text (JSON Schema); else it must match all of it. */
 esp_status esp_regex_compile(struct esp_exprs *x, enum esp_spelling spelling, bool search, const char *pattern,
                              size_t n_bytes, uint32_t *ret_id, struct esp_err *err);

@@ -46,11 +46,15 @@ esp_status esp_regex_char(struct esp_regex_reader *in, uint32_t *ret_cp)
     return ESP_OK;
 }
 
-void esp_regex_dot(struct esp_cpset *set)
+void esp_regex_dot(const struct esp_regex_reader *in, struct esp_cpset *set)
 {
-    esp_cpset_add(set, '\n', '\n');
-    esp_cpset_add(set, '\r', '\r');
-    esp_cpset_add(set, 0x2028, 0x2029);
+    if ((in->flags & ESP_REGEX_DOT_ALL) == 0) {
+        esp_cpset_add(set, '\n', '\n');
+    }
+    if ((in->flags & (ESP_REGEX_DOT_ALL | ESP_REGEX_DOT_LINE)) == 0) {
+        esp_cpset_add(set, '\r', '\r');
+        esp_cpset_add(set, 0x2028, 0x2029);
+    }
     esp_cpset_normalise(set);
     esp_cpset_negate(set);
 }
@@ -324,8 +328,26 @@ esp_status esp_regex_class(struct esp_regex_reader *in, struct esp_cpset *set)
         }
     }
     esp_cpset_normalise(set);
+    esp_status status = esp_regex_fold(in, set);
     if (negated) {
         esp_cpset_negate(set);
     }
-    return ESP_OK;
+    return status;
+}
+
+esp_status esp_regex_fold(struct esp_regex_reader *in, struct esp_cpset *set)
+{
+    for (uint32_t idx = 0, n = (in->flags & ESP_REGEX_FOLD) != 0 ? set->n : 0; idx < n && !set->failed; idx++) {
+        struct esp_cprange r = set->r[idx];
+        if (r.last >= 0x80) {
+            return esp_regex_fail(in, ESP_EUNSUPPORTED, "the flag i beside characters beyond ASCII");
+        }
+        for (uint32_t cp = r.first; cp <= r.last; cp++) {
+            if ((cp | 0x20) >= 'a' && (cp | 0x20) <= 'z') {
+                esp_cpset_add(set, cp ^ 0x20, cp ^ 0x20);
+            }
+        }
+    }
+    esp_cpset_normalise(set);
+    return set->failed ? ESP_ENOMEM : ESP_OK;
 }

@@ -14,6 +14,7 @@ struct esp_regex_reader {
     size_t n, at;
     struct esp_arena *arena;
     struct esp_err *err;
+    unsigned flags; /* ESP_REGEX_… of regex.h */
 };
 
 esp_status esp_regex_fail(struct esp_regex_reader *in, esp_status status, const char *fmt, ...)
@@ -23,6 +24,8 @@ bool esp_regex_take(struct esp_regex_reader *in, char c);
 esp_status esp_regex_char(struct esp_regex_reader *in, uint32_t *ret_cp);
 esp_status esp_regex_escape(struct esp_regex_reader *in, struct esp_cpset *set); /* after the backslash */
 esp_status esp_regex_class(struct esp_regex_reader *in, struct esp_cpset *set);  /* after the [ */
-void esp_regex_dot(struct esp_cpset *set);
+void esp_regex_dot(const struct esp_regex_reader *in, struct esp_cpset *set);
+/* With ESP_REGEX_FOLD: adds the other case of ASCII letters; other characters are refused. The set is normalised. */
+esp_status esp_regex_fold(struct esp_regex_reader *in, struct esp_cpset *set);
 
 #endif

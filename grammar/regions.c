@@ -243,9 +243,8 @@ static esp_status read_options(struct regions *r, const struct esp_jv *v, struct
     return ESP_OK;
 }
 
-/* A schema as a part: its nodes are added to starts. *ret_id is a call of its root. */
-static esp_status schema_part(struct esp_grammar *g, const struct esp_grammar_options *options, const char *text,
-                              size_t n_bytes, uint32_t *ret_id, struct esp_err *err)
+esp_status esp_schema_part(struct esp_grammar *g, const struct esp_grammar_options *options, const char *text,
+                           size_t n_bytes, uint32_t *ret_id, struct esp_err *err)
 {
     uint32_t *starts = NULL, n_starts = 0, base = g->n_starts;
     g->base.node_base = base;
@@ -280,8 +279,8 @@ static esp_status build_schema(struct regions *r, const struct esp_jv *part, con
     bool source = v->type == ESP_JV_STRING; /* the schema's text inside of a string */
     r->have_schema = true;
     r->escapes_any = options.escapes_any;
-    status = schema_part(r->g, &options, source ? v->text : v->source, source ? v->n_bytes : v->source_bytes, ret_id,
-                         r->err);
+    status = esp_schema_part(r->g, &options, source ? v->text : v->source, source ? v->n_bytes : v->source_bytes,
+                             ret_id, r->err);
     return status == ESP_OK || r->err->code == ESP_OK ? status : refused_inside(r, status, v);
 }
 

@@ -10,6 +10,7 @@ any text and ambiguity are all drawn.
 import itertools
 import os
 import random
+import re
 import sys
 import time
 
@@ -17,6 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from grammar_driver import Driver, Tap, find_model  # noqa: E402
 
 TOKENS = ["a", "b", "ab", "ba", "aab", "bb"]
+NUMBERS = list("0123456789+-.eE")  # a vocabulary that has these and all its bytes alone needs no search for the end
 NAMES = ["start", "one", "two", "three"]
 
 
@@ -122,13 +124,62 @@ def gbnf(node):
     return "(%s)" % (" " if kind == "seq" else " | ").join(map(gbnf, node[1]))
 
 
+def lark(node):
+    kind = node[0]
+    if kind == "ref":
+        return NAMES[node[1]]
+    if kind == "text":
+        return '"%s"' % node[1]
+    if kind == "set":
+        return "/[%s]/" % node[1]
+    if kind == "rep":
+        return "(%s)" % lark(node[1]) + ("~%d" % node[2] if node[2] == node[3] else
+                                         "{%d,%s}" % (node[2], "" if node[3] is None else node[3]))
+    return "(%s)" % (" " if kind == "seq" else " | ").join(map(lark, node[1]))
+
+
+def draw_terminal(rng, depth):
+    """A terminal as Lark text, and as a function that tells whether a text is one of it."""
+    kind = rng.random()
+    if depth == 0 or kind < 0.3:
+        pattern = rng.choice(["a*b?", "(ab)*", "[ab]{2,3}", "a|bb", "b+a+", ".*ba.*", ".b*"])
+        return "/%s/" % pattern, lambda t: re.fullmatch(pattern, t) is not None
+    one, is_one = draw_terminal(rng, depth - 1)
+    if kind < 0.5:
+        return "~(%s)" % one, lambda t: not is_one(t)
+    two, is_two = draw_terminal(rng, depth - 1)
+    if kind < 0.7:
+        return "(%s & %s)" % (one, two), lambda t: is_one(t) and is_two(t)
+    if kind < 0.85:
+        return "(%s | %s)" % (one, two), lambda t: is_one(t) or is_two(t)
+    return "(%s %s)" % (one, two), lambda t: any(is_one(t[:i]) and is_two(t[i:]) for i in range(len(t) + 1))
+
+
+def check_terminal(driver, rng):
+    source, holds = draw_terminal(rng, 3)
+    texts = ["".join(t) for n in range(6) for t in itertools.product("ab", repeat=n)]
+    vocab = vocabulary(rng)
+    answer = driver.ask({"id": 0, "lark": "start: T\nT: %s" % source, "vocab": vocab, "accept": texts})
+    if answer.get("compile") != "ok":
+        fits = any(map(holds, texts))
+        return [] if answer["error"]["code"] == "UNSAT" and not fits else [source, answer]
+    wrong = ["text %r" % t for t, v in zip(texts, answer["accept"]) if v != holds(t)]
+    wrong += ["masks differ from the oracle's"] if answer["mask_errors"] else []
+    return [source] + wrong if wrong else []
+
+
+def vocabulary(rng):
+    texts = TOKENS + (NUMBERS if rng.random() < 0.8 else [])
+    return {"tokens": [t.encode().hex() for t in texts] + ["3c2f733e"], "end": [len(texts)]}
+
+
 def option(name, default):
     return int(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else default
 
 
 def check(driver, rng, rules, key, source):
     """A list of what is wrong."""
-    vocab = {"tokens": [t.encode().hex() for t in TOKENS] + ["3c2f733e"], "end": [len(TOKENS)]}
+    vocab = vocabulary(rng)
     naive = Recogniser(rules)
     texts = ["".join(t) for n in range(6) for t in itertools.product("ab", repeat=n)]
     request = {"id": 0, key: source, "vocab": vocab}
@@ -148,7 +199,7 @@ def check(driver, rng, rules, key, source):
                 break
             prefix += runs[idx - 1]
         want = [i for i, t in enumerate(TOKENS) if naive.run(prefix + t)[1]]
-        want += [len(TOKENS)] if naive.run(prefix)[0] else []
+        want += vocab["end"] if naive.run(prefix)[0] else []
         if state["allowed"] != want:
             wrong.append("mask after %r: %s, not %s" % (prefix, state["allowed"], want))
     return wrong + (["masks differ from the oracle's"] if answer["mask_errors"] else [])
@@ -158,18 +209,24 @@ def main():
     tap = Tap()
     if find_model() is None:
         return tap.skip_all("needs the default model")
-    seed, rounds = option("--seed", int(time.time())), option("--rounds", 60)
+    seed, rounds = option("--seed", int(time.time())), option("--rounds", 40)
     tap.note("seed %d" % seed)
-    rng, driver, wrong = random.Random(seed), Driver(sys.argv[1], "--oracle"), 0
-    for _ in range(rounds):
-        rules = [draw(rng, n, 3) for n in [rng.randrange(1, 5)] for _ in range(n)]
-        source = "\n".join("%s ::= %s" % (gbnf(("ref", i)), gbnf(rule)) for i, rule in enumerate(rules))
-        bad = check(driver, rng, rules, "gbnf", source)
-        if bad and wrong < 3:
-            tap.note(source.replace("\n", " ; "))
-            tap.note(str(bad[:4]))
-        wrong += bool(bad)
-    tap.check(wrong == 0, "gbnf: %d grammars, %d wrong" % (rounds, wrong))
+    rng, driver = random.Random(seed), Driver(sys.argv[1], "--oracle")
+    for key, write, define in (("gbnf", gbnf, "%s ::= %s"), ("lark", lark, "%s: %s")):
+        wrong = 0
+        for _ in range(rounds):
+            rules = [draw(rng, n, 3) for n in [rng.randrange(1, 5)] for _ in range(n)]
+            source = "\n".join(define % (write(("ref", i)), write(rule)) for i, rule in enumerate(rules))
+            bad = check(driver, rng, rules, key, source)
+            if bad and wrong < 3:
+                tap.note(source.replace("\n", " ; "))
+                tap.note(str(bad[:4]))
+            wrong += bool(bad)
+        tap.check(wrong == 0, "%s: %d grammars, %d wrong" % (key, rounds, wrong))
+    bad = [b for b in (check_terminal(driver, rng) for _ in range(rounds)) if b]
+    for one in bad[:3]:
+        tap.note(str(one[:5]))
+    tap.check(not bad, "terminals with & and ~: %d, %d wrong" % (rounds, len(bad)))
     driver.close()
     return tap.finish()
 
