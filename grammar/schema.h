@@ -219,6 +219,7 @@ struct esp_schema {
     bool bare;                                       /* only the contents of strings are asked for … */
     uint32_t bare_contents;                          /* … and gathered here */
     struct esp_bytesmap contents_map;                /* item → contents of its strings */
+    struct esp_map explored;                         /* expressions whose empty states are known */
     struct esp_bytesmap either_map;                  /* schemas → the made one that is anyOf them */
     const struct esp_jv **eithers;
     uint32_t n_eithers, eithers_cap;
@@ -262,6 +263,7 @@ esp_status esp_schema_array(struct esp_conj *c);
 esp_status esp_schema_unique(struct esp_conj *c, const struct esp_jv *at, const struct esp_length *length,
                              const struct esp_item *items, uint32_t n);
 bool esp_schema_counts_live(const struct esp_schema *s, struct esp_counts *counts);
+void esp_schema_live(struct esp_schema *s, uint32_t id); /* esp_live_and, once for each */
 uint32_t esp_schema_both(struct esp_schema *s, uint32_t a, uint32_t b); /* EMPTY when there is none */
 /* Does an expression over string contents accept this text, spelled the shortest way? */
 bool esp_schema_accepts(struct esp_schema *s, uint32_t id, const char *text, uint32_t n_bytes);

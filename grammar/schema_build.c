@@ -485,6 +485,7 @@ esp_status esp_schema_compile(struct esp_exprs *x, struct esp_lens *lens, const 
     esp_bytesmap_init(&s.overlap_map, ESP_TAG_GRAMMAR);
     esp_bytesmap_init(&s.contents_map, ESP_TAG_GRAMMAR);
     esp_bytesmap_init(&s.either_map, ESP_TAG_GRAMMAR);
+    esp_map_init(&s.explored, ESP_TAG_GRAMMAR);
     esp_status status = esp_jv_parse(&s.arena, text, n_bytes, &root, err);
     if (status == ESP_OK) {
         s.root = root;
@@ -517,6 +518,7 @@ esp_status esp_schema_compile(struct esp_exprs *x, struct esp_lens *lens, const 
     esp_bytesmap_finish(&s.overlap_map);
     esp_bytesmap_finish(&s.contents_map);
     esp_bytesmap_finish(&s.either_map);
+    esp_map_finish(&s.explored);
     esp_arena_finish(&s.arena);
     return status;
 }

@@ -44,9 +44,7 @@ static esp_status gather_patterns(struct esp_key_set *k)
 uint32_t esp_keys_without(struct esp_schema *s, uint32_t id, uint32_t other)
 {
     uint32_t rest = id == ESP_EXPR_EMPTY ? id : esp_expr_not(s->x, id, other);
-    if (rest != ESP_EXPR_EMPTY) {
-        esp_live_and(s->x, rest);
-    }
+    esp_schema_live(s, rest);
     return s->x->exprs[rest].flags & ESP_EXPR_DEAD ? ESP_EXPR_EMPTY : rest;
 }
 
@@ -296,23 +294,32 @@ static esp_status declared_nodes(struct esp_key_set *k, bool *ret_fits)
 
 /* ---- Other keys -------------------------------------------------------------------------------- */
 
-/* Splits the cells by a pattern: those keys that it matches, and those that it does not. */
+/* Splits the cells by a pattern: those keys that it matches, and those that it does not. After the last pattern
+ * cells of keys whose values are plainly impossible need not be told apart any more. */
 static esp_status split_cells(struct esp_key_set *k, uint32_t pattern)
 {
     struct esp_schema *s = k->s;
-    uint32_t n = k->n_cells, n_out = 0;
+    uint32_t n = k->n_cells, n_out = 0, node, expr = k->patterns[pattern].expr;
+    bool last = pattern + 1 == k->n_patterns;
     struct esp_key_cell *out = esp_arena_alloc(&s->arena, 2 * (size_t)n + 1, sizeof *out);
     if (out == NULL) {
         return esp_schema_memory(s);
     }
     for (uint32_t idx = 0; idx < n; idx++) {
         struct esp_key_cell in = k->cells[idx], rest = in;
-        in.key = esp_keys_both(s, in.key, k->patterns[pattern].expr);
+        esp_status status = last ? esp_keys_node(k, NULL, 0, rest.matched, NULL, 0, &node) : ESP_OK;
+        if (status != ESP_OK) {
+            return status;
+        }
+        in.key = esp_keys_both(s, in.key, expr);
         in.matched |= (uint64_t)1 << pattern;
         if (in.key != ESP_EXPR_EMPTY) {
             out[n_out++] = in;
-            rest.key = esp_keys_without(s, rest.key, k->patterns[pattern].expr);
         }
+        if (last && esp_schema_false(s, node)) {
+            continue;
+        }
+        rest.key = in.key != ESP_EXPR_EMPTY ? esp_keys_without(s, rest.key, expr) : rest.key;
         if (rest.key != ESP_EXPR_EMPTY) {
             out[n_out++] = rest;
         }
@@ -325,6 +332,22 @@ static esp_status split_cells(struct esp_key_set *k, uint32_t pattern)
     return esp_keys_check(k);
 }
 
+/* Takes the declared keys out of the cell that they would be in. */
+static void take_declared(struct esp_key_set *k, struct esp_key_cell *cell, struct esp_spell_word *words)
+{
+    struct esp_schema *s = k->s;
+    uint32_t n = 0;
+    for (uint32_t idx = 0; idx < k->n_props; idx++) {
+        if (k->matched[idx] == cell->matched) {
+            words[n++] = (struct esp_spell_word){k->props[idx].name, k->props[idx].n_bytes};
+        }
+    }
+    if (n > 0) {
+        uint32_t declared = esp_spell_words(s->x, s->spelling, &s->arena, words, n, false, ESP_EXPR_EPS);
+        cell->key = esp_keys_without(s, cell->key, declared);
+    }
+}
+
 static esp_status other_cells(struct esp_key_set *k)
 {
     struct esp_schema *s = k->s;
@@ -333,20 +356,23 @@ static esp_status other_cells(struct esp_key_set *k)
     if (words == NULL || k->cells == NULL) {
         return esp_schema_memory(s);
     }
-    for (uint32_t idx = 0; idx < k->n_props; idx++) {
-        words[idx] = (struct esp_spell_word){k->props[idx].name, k->props[idx].n_bytes};
-    }
-    uint32_t others = esp_spell_words(s->x, s->spelling, &s->arena, words, k->n_props, true, ESP_EXPR_EPS);
-    k->cells[0].key = esp_keys_both(s, others, k->names);
-    k->n_cells = k->cells[0].key != ESP_EXPR_EMPTY;
-    esp_status status = esp_keys_check(k);
+    k->cells[0].key = k->names;
+    k->n_cells = k->names != ESP_EXPR_EMPTY;
+    esp_status status = ESP_OK;
     for (uint32_t at = 0; at < k->n_patterns && status == ESP_OK; at++) {
         status = split_cells(k, at);
     }
+    uint32_t n = 0;
     for (uint32_t idx = 0; idx < k->n_cells && status == ESP_OK; idx++) {
-        status = esp_keys_node(k, NULL, 0, k->cells[idx].matched, NULL, 0, &k->cells[idx].node);
+        struct esp_key_cell cell = k->cells[idx];
+        take_declared(k, &cell, words);
+        status = esp_keys_node(k, NULL, 0, cell.matched, NULL, 0, &cell.node);
+        if (cell.key != ESP_EXPR_EMPTY) {
+            k->cells[n++] = cell;
+        }
     }
-    return status;
+    k->n_cells = n;
+    return status == ESP_OK ? esp_keys_check(k) : status;
 }
 
 /* ---- The atom ---------------------------------------------------------------------------------- */

@@ -96,9 +96,7 @@ static void deny_contents(struct denial *d, const struct esp_leaf *leaf, uint32_
 {
     struct esp_exprs *x = d->s->x;
     uint32_t others = esp_expr_not(x, esp_spell_any(x, d->s->spelling), contents);
-    if (others != ESP_EXPR_EMPTY) {
-        esp_live_and(x, others);
-    }
+    esp_schema_live(d->s, others);
     if (x->failed != ESP_OK) {
         d->status = esp_schema_fail(d->s, x->failed, leaf->self, "is too complex to be denied");
     } else if (others != ESP_EXPR_EMPTY && (x->exprs[others].flags & ESP_EXPR_DEAD) == 0) {

@@ -223,11 +223,22 @@ esp_status esp_schema_numbers(const struct esp_conj *c, const struct esp_jv *con
 
 /* ---- Strings ----------------------------------------------------------------------------------- */
 
+void esp_schema_live(struct esp_schema *s, uint32_t id)
+{
+    if (id == ESP_EXPR_EMPTY || esp_map_get(&s->explored, id) != ESP_MAP_NONE) {
+        return;
+    }
+    esp_live_and(s->x, id);
+    if (esp_map_put(&s->explored, id, 1) != ESP_OK) {
+        esp_exprs_fail(s->x, ESP_ENOMEM);
+    }
+}
+
 uint32_t esp_schema_both(struct esp_schema *s, uint32_t a, uint32_t b)
 {
     uint32_t ids[2] = {a, b};
     uint32_t id = esp_expr_and(s->x, ids, 2);
-    esp_live_and(s->x, id);
+    esp_schema_live(s, id);
     return s->x->exprs[id].flags & ESP_EXPR_DEAD ? ESP_EXPR_EMPTY : id;
 }
 
@@ -275,7 +286,7 @@ static uint32_t contents(const struct esp_conj *c, bool with_excluded)
         return any;
     }
     uint32_t id = esp_expr_and(s->x, ids, n_ids);
-    esp_live_and(s->x, id);
+    esp_schema_live(s, id);
     return s->x->exprs[id].flags & ESP_EXPR_DEAD ? ESP_EXPR_EMPTY : id;
 }
 
