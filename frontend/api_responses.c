@@ -94,10 +94,10 @@ static void write_usage(const struct esp_generation *gen, struct esp_buf *buf)
     esp_buf_printf(buf,
                    "{\"input_tokens\":%llu,\"input_tokens_details\":{\"cached_tokens\":%llu,"
                    "\"cache_write_tokens\":%llu},\"output_tokens\":%llu,"
-                   "\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":%llu}",
+                   "\"output_tokens_details\":{\"reasoning_tokens\":%llu},\"total_tokens\":%llu}",
                    (unsigned long long)usage.n_prompt, (unsigned long long)usage.n_cached,
                    (unsigned long long)usage.n_written, (unsigned long long)usage.n_tokens,
-                   (unsigned long long)(usage.n_prompt + usage.n_tokens));
+                   (unsigned long long)usage.n_reasoning, (unsigned long long)(usage.n_prompt + usage.n_tokens));
 }
 
 static void write_output(const struct esp_generation *gen, struct esp_buf *buf)

@@ -425,9 +425,7 @@ static esp_status add_thinking_mode(struct esp_adapt *adapt)
         esp_err_place(&adapt->err, "thinking.budget_tokens");
         return ESP_EINVAL;
     }
-    if (n_budget > 0) {
-        esp_adapt_warn(adapt, "ignored_field", "thoughts have no budget of their own", "thinking.budget_tokens");
-    }
+    esp_adapt_value(adapt, "reasoning_budget", json_object_get(thinking, "budget_tokens"));
     if (is(type, "disabled")) {
         esp_adapt_raw(adapt, "enable_thinking", "false", strlen("false"));
     } else if (is(type, "enabled") || is(type, "adaptive")) {

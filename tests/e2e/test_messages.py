@@ -214,7 +214,7 @@ def warnings():
                   "system": [{"type": "text", "text": "x-anthropic-billing-header: a"}]}
         whole = server.post(PATH, body(**fields)).json()["warnings"]
         assert {w["param"] for w in whole} == {
-            "context_management", "new_thing", "tools[0].type", "system[0]", "thinking.budget_tokens"
+            "context_management", "new_thing", "tools[0].type", "system[0]"
         }, whole
         start = named_events(server.post(PATH, body(stream=True, **fields)))[0]
         assert start["message"]["warnings"] == whole
