@@ -41,6 +41,10 @@ esp_status esp_chat_open(const esp_vocab *vocab, const char *template_text, stru
     }
     esp_arena_init(&chat->form.arena, ESP_TAG_HTTP, ESP_FORM_BYTES_MAX);
     esp_status status = chat->tmpl == NULL ? ESP_OK : esp_chat_probe(chat, text, err);
+    if (status == ESP_OK && chat->tmpl != NULL) {
+        chat->replay = esp_replay_create(ESP_REPLAY_BYTES_MAX);
+        status = chat->replay == NULL ? esp_fail(err, ESP_ENOMEM, "out of memory") : ESP_OK;
+    }
     if (status != ESP_OK) {
         esp_chat_close(chat);
         return status;
@@ -53,6 +57,7 @@ void esp_chat_close(struct esp_chat *chat)
 {
     if (chat != NULL) {
         esp_template_destroy(chat->tmpl);
+        esp_replay_destroy(chat->replay);
         esp_arena_finish(&chat->form.arena);
         esp_free(chat);
     }
@@ -76,12 +81,16 @@ void esp_prompt_init(struct esp_prompt *prompt)
 {
     esp_rendered_init(&prompt->rendered);
     esp_buf_init(&prompt->ids, ESP_TAG_HTTP, PROMPT_IDS_BYTES_MAX);
+    esp_buf_init(&prompt->splices, ESP_TAG_HTTP, PROMPT_IDS_BYTES_MAX);
+    esp_buf_init(&prompt->splice_ids, ESP_TAG_HTTP, PROMPT_IDS_BYTES_MAX);
 }
 
 void esp_prompt_finish(struct esp_prompt *prompt)
 {
     esp_rendered_finish(&prompt->rendered);
     esp_buf_finish(&prompt->ids);
+    esp_buf_finish(&prompt->splices);
+    esp_buf_finish(&prompt->splice_ids);
 }
 
 /* ---- Context ----------------------------------------------------------------------------------- */
@@ -158,11 +167,12 @@ static esp_status add_thinking(const json_t *request, json_t *context, struct es
 }
 
 /* The messages and, where they are written into them or shown beside them, the tools. */
-static esp_status add_messages(const struct esp_chat *chat, const json_t *request, json_t *context, struct esp_err *err)
+static esp_status add_messages(const struct esp_chat *chat, const json_t *request, const struct esp_recall *recall,
+                               json_t *context, struct esp_err *err)
 {
     json_t *list = json_array(), *functions = esp_chat_functions(request);
     bool has_tools = json_array_size(functions) > 0, shows = has_tools && chat->form.knows_tools;
-    esp_status status = esp_chat_messages(chat, json_object_get(request, "messages"), list, err);
+    esp_status status = esp_chat_messages(chat, json_object_get(request, "messages"), recall, list, err);
     if (status == ESP_OK && has_tools && !shows) {
         status = esp_chat_write_tools(list, functions, err);
     }
@@ -173,7 +183,8 @@ static esp_status add_messages(const struct esp_chat *chat, const json_t *reques
 }
 
 /* Everything the template sees. The context is filled even on failure. */
-static esp_status make_context(const struct esp_chat *chat, const json_t *request, json_t *context, struct esp_err *err)
+static esp_status make_context(const struct esp_chat *chat, const json_t *request, const struct esp_recall *recall,
+                               json_t *context, struct esp_err *err)
 {
     const json_t *messages = json_object_get(request, "messages");
     if (!json_is_array(messages) || json_array_size(messages) == 0) {
@@ -190,7 +201,7 @@ static esp_status make_context(const struct esp_chat *chat, const json_t *reques
         status = add_thinking(request, context, err);
     }
     if (status == ESP_OK) {
-        status = add_messages(chat, request, context, err);
+        status = add_messages(chat, request, recall, context, err);
     }
     bool ok = json_object_set_new(context, "documents", json_null()) == 0;
     ok = json_object_set_new(context, "add_generation_prompt", json_boolean(asks)) == 0 && ok;
@@ -200,35 +211,94 @@ static esp_status make_context(const struct esp_chat *chat, const json_t *reques
 
 /* ---- Tokens ------------------------------------------------------------------------------------ */
 
-/* The ids of the rendered spans, with exactly one BOS in front where the vocabulary adds one. */
-static esp_status tokenize(const struct esp_chat *chat, struct esp_prompt *prompt, struct esp_err *err)
+/* Appends the ids of some spans. */
+static esp_status tokenize_spans(const struct esp_chat *chat, struct esp_prompt *prompt, const struct esp_span *spans,
+                                 size_t n_spans, struct esp_err *err)
 {
-    size_t n_spans;
-    const struct esp_span *spans = esp_rendered_spans(&prompt->rendered, &n_spans);
-    esp_buf_clear(&prompt->ids);
-    size_t cap = prompt->rendered.text.n / 3 + 16;
-    uint32_t bos = esp_vocab_bos(chat->vocab);
-    bool adds_bos = esp_vocab_adds_bos(chat->vocab) && bos != ESP_TOKEN_NONE;
-    for (;;) {
-        uint32_t *ids = esp_buf_reserve(&prompt->ids, (cap + 1) * sizeof *ids);
+    size_t n_bytes = 0;
+    for (size_t idx = 0; idx < n_spans; idx++) {
+        n_bytes += spans[idx].n_bytes;
+    }
+    for (size_t cap = n_bytes / 3 + 16; n_spans > 0;) {
+        uint32_t *ids = esp_buf_reserve(&prompt->ids, cap * sizeof *ids);
         if (ids == NULL) {
             return esp_fail(err, ESP_ELIMIT, "the prompt has too many tokens");
         }
-        int64_t n = esp_tokenize(chat->vocab, spans, n_spans, ids + 1, cap, err);
+        int64_t n = esp_tokenize(chat->vocab, spans, n_spans, ids, cap, err);
         if (n < 0) {
             return (esp_status)n;
         }
-        if ((size_t)n > cap) {
-            cap = (size_t)n;
-            continue;
+        if ((size_t)n <= cap) {
+            prompt->ids.n += (size_t)n * sizeof *ids;
+            return ESP_OK;
         }
-        bool prepends = adds_bos && (n == 0 || ids[1] != bos);
-        ids[0] = bos;
-        if (!prepends) {
-            memmove(ids, ids + 1, (size_t)n * sizeof *ids);
+        cap = (size_t)n;
+    }
+    return ESP_OK;
+}
+
+/* The ids of the rendered spans and of the answers between them, with exactly one BOS in front where the vocabulary
+ * adds one. */
+static esp_status tokenize(const struct esp_chat *chat, struct esp_prompt *prompt, struct esp_err *err)
+{
+    size_t n_spans, at = 0, n_splices = prompt->splices.n / sizeof(struct esp_prompt_splice);
+    const struct esp_span *spans = esp_rendered_spans(&prompt->rendered, &n_spans);
+    const struct esp_prompt_splice *splices = (const struct esp_prompt_splice *)(const void *)prompt->splices.data;
+    uint32_t bos = esp_vocab_bos(chat->vocab);
+    bool adds_bos = esp_vocab_adds_bos(chat->vocab) && bos != ESP_TOKEN_NONE;
+    esp_status status = ESP_OK;
+    esp_buf_clear(&prompt->ids);
+    for (size_t idx = 0; idx <= n_splices && status == ESP_OK; idx++) {
+        size_t to = idx < n_splices ? splices[idx].span_idx : n_spans;
+        status = tokenize_spans(chat, prompt, spans + at, to - at, err);
+        if (status == ESP_OK && idx < n_splices &&
+            !esp_buf_add(&prompt->ids, prompt->splice_ids.data + splices[idx].at_ids,
+                         splices[idx].n_ids * sizeof(uint32_t))) {
+            status = esp_fail(err, ESP_ELIMIT, "the prompt has too many tokens");
         }
-        prompt->ids.n = ((size_t)n + prepends) * sizeof *ids;
-        return ESP_OK;
+        at = to + 1;
+    }
+    const uint32_t *ids = (const uint32_t *)(const void *)prompt->ids.data;
+    if (status == ESP_OK && adds_bos && (prompt->ids.n == 0 || ids[0] != bos)) {
+        if (esp_buf_reserve(&prompt->ids, sizeof bos) == NULL) {
+            return esp_fail(err, ESP_ELIMIT, "the prompt has too many tokens");
+        }
+        memmove(prompt->ids.data + sizeof bos, prompt->ids.data, prompt->ids.n);
+        memcpy(prompt->ids.data, &bos, sizeof bos);
+        prompt->ids.n += sizeof bos;
+    }
+    return status;
+}
+
+static esp_status render(const struct esp_chat *chat, const json_t *request, const struct esp_recall *recall,
+                         struct esp_rendered *rendered, struct esp_err *err)
+{
+    json_t *context = json_object();
+    if (context == NULL) {
+        return esp_fail(err, ESP_ENOMEM, "out of memory");
+    }
+    esp_status status = make_context(chat, request, recall, context, err);
+    if (status == ESP_OK) {
+        status = esp_template_render(chat->tmpl, context, (int64_t)time(NULL), rendered, err);
+        if (status != ESP_OK) {
+            esp_err_place(err, "messages");
+        }
+    }
+    json_decref(context);
+    return status;
+}
+
+static void find_lead(const struct esp_chat *chat, struct esp_prompt *prompt)
+{
+    const char *header = chat->form.header;
+    size_t n = header == NULL ? 0 : strlen(header);
+    const struct esp_buf *text = &prompt->rendered.text;
+    prompt->lead_at = text->n;
+    for (size_t at = text->n; n > 0 && at >= n; at--) {
+        if (memcmp(text->data + at - n, header, n) == 0) {
+            prompt->lead_at = at - n;
+            return;
+        }
     }
 }
 
@@ -236,24 +306,30 @@ esp_status esp_chat_prompt(const struct esp_chat *chat, const json_t *request, s
                            struct esp_err *err)
 {
     struct esp_err local;
+    struct esp_recall recall = {0};
     err = err != NULL ? err : &local;
     if (chat->tmpl == NULL) {
         *err = chat->reason;
         return chat->reason.code;
     }
-    json_t *context = json_object();
-    if (context == NULL) {
-        return esp_fail(err, ESP_ENOMEM, "out of memory");
+    bool recalls = esp_chat_recall(chat, request, &recall) && recall.n_known > 0;
+    prompt->key = recall.key;
+    bool spliced = recalls && esp_chat_splice(chat, request, &recall, render, prompt);
+    esp_recall_finish(&recall);
+    esp_status status = spliced ? ESP_OK : render(chat, request, NULL, &prompt->rendered, err);
+    if (status != ESP_OK) {
+        return status;
     }
-    esp_status status = make_context(chat, request, context, err);
-    if (status == ESP_OK) {
-        status = esp_template_render(chat->tmpl, context, (int64_t)time(NULL), &prompt->rendered, err);
-        if (status != ESP_OK) {
-            esp_err_place(err, "messages");
-        }
+    find_lead(chat, prompt);
+    return tokenize(chat, prompt, err);
+}
+
+void esp_chat_remember(const struct esp_chat *chat, struct esp_replay_key key, const struct esp_turn *turn,
+                       const struct esp_replay_turn *generated)
+{
+    if (chat->replay != NULL && esp_replay_answer(&key, turn)) {
+        esp_replay_put(chat->replay, key, generated);
     }
-    json_decref(context);
-    return status == ESP_OK ? tokenize(chat, prompt, err) : status;
 }
 
 static bool add_span(struct esp_prompt *prompt, const char *text, size_t n_bytes, bool control)

@@ -9,9 +9,11 @@
 #define ESP_FRONTEND_CHAT_H
 
 #include "frontend/form.h"
+#include "frontend/replay.h"
 #include "frontend/template.h"
 
 struct esp_chat;
+struct esp_turn;
 /* template_text NULL: the model's own. Borrows vocab. ESP_OK with a model that has no template: such a chat
  * refuses every prompt. */
 esp_status esp_chat_open(const esp_vocab *vocab, const char *template_text, struct esp_chat **ret_chat,
@@ -22,9 +24,13 @@ const struct esp_form *esp_chat_form(const struct esp_chat *chat);
 /* What was found out about the template, in one line for people. */
 void esp_chat_show(const struct esp_chat *chat, struct esp_buf *buf);
 
+/* Spans that hold an earlier answer are not tokenized: they are the ids that it was generated as. */
 struct esp_prompt {
     struct esp_rendered rendered;
     struct esp_buf ids; /* of uint32_t */
+    struct esp_buf splices, splice_ids; /* of the known answers: which span, which ids */
+    struct esp_replay_key key;          /* of the conversation so far */
+    size_t lead_at;                     /* where what asks for the answer begins in the text */
 };
 void esp_prompt_init(struct esp_prompt *prompt);
 void esp_prompt_finish(struct esp_prompt *prompt);
@@ -38,6 +44,9 @@ static inline uint32_t esp_prompt_n_tokens(const struct esp_prompt *prompt)
  * "messages[3].content" and so on). */
 esp_status esp_chat_prompt(const struct esp_chat *chat, const json_t *request, struct esp_prompt *prompt,
                            struct esp_err *err);
+/* Keeps what was generated for the prompt with this key, so that it keeps its ids as history. */
+void esp_chat_remember(const struct esp_chat *chat, struct esp_replay_key key, const struct esp_turn *turn,
+                       const struct esp_replay_turn *generated);
 /* Appends coded text (form.h) to the prompt, its control tokens as such, all else as text. */
 esp_status esp_chat_append(const struct esp_chat *chat, const struct esp_lit *lit, struct esp_prompt *prompt,
                            struct esp_err *err);

@@ -344,11 +344,16 @@ static esp_status add_message(const struct esp_chat *chat, json_t *list, const j
     return ok ? ESP_OK : no_memory(err);
 }
 
-esp_status esp_chat_messages(const struct esp_chat *chat, const json_t *messages, json_t *list, struct esp_err *err)
+esp_status esp_chat_messages(const struct esp_chat *chat, const json_t *messages, const struct esp_recall *recall,
+                             json_t *list, struct esp_err *err)
 {
     esp_status status = ESP_OK;
     for (size_t idx = 0; status == ESP_OK && idx < json_array_size(messages); idx++) {
         status = add_message(chat, list, messages, idx, err);
+        bool known = status == ESP_OK && recall != NULL && recall->n_known > 0 && recall->turns[idx] != NULL;
+        if (known && !esp_recall_sign(chat, recall, idx, json_array_get(list, json_array_size(list) - 1))) {
+            status = no_memory(err);
+        }
     }
     return status;
 }

@@ -115,6 +115,10 @@ void esp_choice_init(struct esp_choice *choice, struct esp_generation *gen, uint
     esp_buf_init(&choice->text, ESP_TAG_HTTP, ESP_CHOICE_BYTES_MAX);
     esp_buf_init(&choice->marks, ESP_TAG_HTTP, ESP_CHOICE_BYTES_MAX);
     esp_buf_init(&choice->tops, ESP_TAG_HTTP, ESP_CHOICE_BYTES_MAX);
+    esp_buf_init(&choice->ids, ESP_TAG_HTTP, ESP_CHOICE_BYTES_MAX);
+    esp_buf_add(&choice->ids, gen->forced_ids, gen->n_forced_ids * sizeof *gen->forced_ids);
+    choice->text_from = UINT32_MAX;
+    choice->thought = setup.thinking;
 }
 
 void esp_choice_finish(struct esp_choice *choice)
@@ -124,6 +128,7 @@ void esp_choice_finish(struct esp_choice *choice)
     esp_buf_finish(&choice->text);
     esp_buf_finish(&choice->marks);
     esp_buf_finish(&choice->tops);
+    esp_buf_finish(&choice->ids);
 }
 
 /* Hands the text on to the turn. False when a limit was met, and the generation has its error. */
@@ -164,6 +169,23 @@ void esp_generation_first(struct esp_generation *gen)
     }
 }
 
+/* A whole answer of a chat is kept under its conversation; one that was cut inside of a token is not. */
+static void remember(struct esp_choice *choice)
+{
+    struct esp_generation *gen = choice->gen;
+    if (gen->chat == NULL || choice->ids.failed || choice->ids.n == 0 || choice->turn.failed ||
+        choice->answer.out_bytes != choice->answer.in_bytes) {
+        return;
+    }
+    struct esp_replay_turn turn = {.n_ids = (uint32_t)(choice->ids.n / sizeof(uint32_t)),
+                                   .text_from = choice->text_from,
+                                   .thought = choice->thought,
+                                   .lead = gen->lead,
+                                   .lead_bytes = gen->lead_bytes,
+                                   .ids = (const uint32_t *)(const void *)choice->ids.data};
+    esp_chat_remember(gen->chat, gen->key, &choice->turn, &turn);
+}
+
 static void finish_choice(struct esp_choice *choice, const char *finish)
 {
     struct esp_generation *gen = choice->gen;
@@ -175,6 +197,7 @@ static void finish_choice(struct esp_choice *choice, const char *finish)
     esp_turn_end(&choice->turn);
     bool calls = choice->turn.n_calls_whole > 0 && choice->turn.n_calls_whole == choice->turn.n_calls;
     choice->finish = calls && strcmp(finish, "stop") == 0 ? "tool_calls" : finish;
+    remember(choice);
     if (gen->params.stream && gen->api->last != NULL) {
         esp_buf_init(&buf, ESP_TAG_HTTP, EVENT_BYTES_MAX);
         gen->api->last(choice, &buf);
@@ -191,6 +214,28 @@ static void take_marker(struct esp_choice *choice, uint32_t token)
         esp_answer_end(&choice->answer, &choice->text);
         esp_code_add(&choice->text, token);
     }
+}
+
+/* Behind reasoning the text begins with the first token that is more than white space, if it begins with it. */
+static void note_id(struct esp_choice *choice, uint32_t token, const char *bytes, size_t n_bytes, bool was_thinking)
+{
+    const struct esp_turn *turn = &choice->turn;
+    bool thinks = turn->state == ESP_TURN_THINK;
+    size_t n_space = 0;
+    if (choice->gen->chat == NULL) {
+        return;
+    }
+    while (n_space < n_bytes && strchr(" \n\t\r", bytes[n_space]) != NULL) {
+        n_space++;
+    }
+    if (choice->thought && !was_thinking && !thinks && choice->text_from == UINT32_MAX && n_space < n_bytes) {
+        choice->text_from = n_space == 0 ? (uint32_t)(choice->ids.n / sizeof token) : UINT32_MAX - 1;
+    }
+    if (was_thinking && !thinks && (esp_turn_open_part(turn) != NULL || turn->held.n > 0)) {
+        choice->text_from = UINT32_MAX - 1; /* text in the token that ends the reasoning */
+    }
+    choice->thought = choice->thought || thinks;
+    esp_buf_add(&choice->ids, &token, sizeof token);
 }
 
 void esp_choice_token(struct esp_choice *choice, const struct esp_event *event)
@@ -211,10 +256,11 @@ void esp_choice_token(struct esp_choice *choice, const struct esp_event *event)
     if (stopped) {
         choice->marks.n = choice->n_settled * sizeof(struct esp_mark);
         finish_choice(choice, "stop");
-    } else {
-        pass_on(choice);
+        return;
     }
+    pass_on(choice);
     choice->n_reasoning += was_thinking || choice->turn.state == ESP_TURN_THINK;
+    note_id(choice, event->token, bytes == NULL ? "" : bytes, n_bytes, was_thinking);
 }
 
 void esp_choice_done(struct esp_choice *choice, const char *finish)

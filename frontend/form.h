@@ -61,6 +61,10 @@ struct esp_form {
     struct esp_lit trigger;                 /* what begins the first call; empty with names_open and bare_start */
     struct esp_lit think_open, think_close; /* empty: the model does not reason */
     const char *think_text;                 /* think_open as the template prints it; NULL: it does not */
+    /* Behind a string that is the last argument of the last call: up to the call's id, or to the end; and the rest
+     * behind that id, NULL where it is not printed there. */
+    const char *behind, *behind_id;
+    const char *header; /* what an assistant's turn begins with, in the prompt and in history; NULL: nothing */
     struct esp_lit skips[ESP_SKIPS_MAX];    /* headers inside an answer, which are no text */
     uint32_t n_skips;
 };

@@ -63,15 +63,45 @@ static bool parse(struct esp_generation *gen, const struct esp_request_source *s
     return true;
 }
 
+/* Appends what is forced to the prompt, and keeps what the answer will be remembered with. */
+static esp_status remember_prompt(struct esp_generation *gen, const struct esp_chat *chat, struct esp_prompt *prompt,
+                                  struct esp_err *err)
+{
+    const struct esp_buf *text = &prompt->rendered.text;
+    gen->chat = chat;
+    gen->key = prompt->key;
+    gen->lead_bytes = text->n - prompt->lead_at;
+    gen->lead = esp_arena_strndup(&gen->arena, text->data + prompt->lead_at, gen->lead_bytes);
+    if (gen->lead == NULL) {
+        return esp_fail(err, ESP_ENOMEM, "out of memory");
+    }
+    if (gen->plan.forced.n == 0) {
+        return ESP_OK;
+    }
+    uint32_t n_before = esp_prompt_n_tokens(prompt), last = 0;
+    memcpy(&last, prompt->ids.data + prompt->ids.n - sizeof last, sizeof last);
+    esp_status status = esp_chat_append(chat, &gen->plan.forced, prompt, err);
+    const uint32_t *ids = (const uint32_t *)(const void *)prompt->ids.data;
+    if (status != ESP_OK || esp_prompt_n_tokens(prompt) <= n_before || ids[n_before - 1] != last) {
+        gen->chat = NULL; /* tokens across the border: it cannot be put together again */
+        return status;
+    }
+    gen->n_forced_ids = esp_prompt_n_tokens(prompt) - n_before;
+    uint32_t *copy = esp_arena_alloc(&gen->arena, gen->n_forced_ids, sizeof *copy);
+    if (copy == NULL) {
+        return esp_fail(err, ESP_ENOMEM, "out of memory");
+    }
+    memcpy(copy, ids + n_before, gen->n_forced_ids * sizeof *copy);
+    gen->forced_ids = copy;
+    return ESP_OK;
+}
+
 esp_status esp_generation_plan(struct esp_generation *gen, const struct esp_chat *chat, const json_t *request,
                                const char *text, size_t n_bytes, struct esp_prompt *prompt, struct esp_err *err)
 {
     struct esp_request_source source = source_of(gen, ESP_API_CHAT, request, text, n_bytes);
     esp_status status = esp_plan_make(chat, &source, prompt, &gen->arena, &gen->params, &gen->plan, err);
-    if (status == ESP_OK && gen->plan.forced.n > 0) {
-        status = esp_chat_append(chat, &gen->plan.forced, prompt, err);
-    }
-    return status;
+    return status == ESP_OK ? remember_prompt(gen, chat, prompt, err) : status;
 }
 
 struct esp_generation *esp_generation_create(struct esp_exchange *exchange, const struct esp_gen_api *api,

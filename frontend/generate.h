@@ -47,6 +47,9 @@ struct esp_choice {
     struct esp_buf marks, tops; /* of struct esp_mark, struct esp_top; without logprobs only until counted */
     size_t n_settled;           /* marks known to be counted */
     uint32_t n_tokens, n_chars, n_reasoning;
+    struct esp_buf ids; /* of a chat: all that came, as uint32_t */
+    bool thought;       /* it came through reasoning */
+    uint32_t text_from; /* the first of ids behind it; UINT32_MAX: not known, or not at a token */
     bool cut;           /* it ends because of its length; set before the last parts end */
     const char *finish; /* stop, length, tool_calls; NULL while it runs */
 };
@@ -109,6 +112,14 @@ struct esp_generation {
     struct esp_arena arena;
     struct esp_params params;
     struct esp_plan plan; /* zero: all is text */
+    /* Of a chat, for what is to be remembered of it: the key of its messages, what asked for the answer and what
+     * began it. */
+    const struct esp_chat *chat;
+    struct esp_replay_key key;
+    const char *lead;
+    const uint32_t *forced_ids;
+    size_t lead_bytes;
+    uint32_t n_forced_ids;
     const esp_vocab *vocab;
     esp_grammar *grammar;
     struct esp_scores *scores;  /* NULL = not asked for */

@@ -196,6 +196,41 @@ static bool parses(const struct esp_form *form, struct esp_slice region, uint32_
     return fine;
 }
 
+/* Coded text as the template prints it. NULL: out of memory. */
+static const char *plain_text(struct probe *probe, struct esp_slice slice)
+{
+    struct esp_buf buf;
+    esp_buf_init(&buf, ESP_TAG_HTTP, ESP_FORM_BYTES_MAX);
+    for (size_t at = 0; at < slice.n; at++) {
+        if ((unsigned char)slice.text[at] == 0xff) {
+            size_t n = 0;
+            const char *token = esp_token_bytes(probe->chat->vocab, esp_code_token(slice.text + at), true, &n);
+            esp_buf_add(&buf, token, n);
+            at += ESP_CODE_BYTES - 1;
+        } else {
+            esp_buf_char(&buf, slice.text[at]);
+        }
+    }
+    const char *copy =
+        buf.failed ? NULL : esp_arena_strndup(&probe->chat->form.arena, buf.n == 0 ? "" : buf.data, buf.n);
+    esp_buf_finish(&buf);
+    return copy;
+}
+
+/* What follows the string that is the last argument of the last call. */
+static bool keep_behind(struct probe *probe, struct esp_slice turned)
+{
+    struct esp_form *form = &probe->chat->form;
+    size_t at = esp_slice_find(turned, "zqval one", 0) + 9;
+    size_t id = esp_slice_find(turned, "zqid00001", at);
+    if (at > turned.n) {
+        return false;
+    }
+    form->behind = plain_text(probe, esp_slice_between(turned, at, id));
+    form->behind_id = id < turned.n ? plain_text(probe, esp_slice_between(turned, id + 9, turned.n)) : NULL;
+    return form->behind != NULL;
+}
+
 /* The form of calls, with arguments given as objects or as strings. */
 static bool find_calls(struct probe *probe)
 {
@@ -216,7 +251,8 @@ static bool find_calls(struct probe *probe)
     if (!calls_region(probe, both, text, asked, &calls.two) || esp_slice_find(calls.two, "7732", 0) == calls.two.n) {
         calls.two.n = 0;
     }
-    return esp_probe_form(form, &calls) && parses(form, calls.one, 1) && (form->one_call || parses(form, calls.two, 2));
+    return esp_probe_form(form, &calls) && parses(form, calls.one, 1) &&
+           (form->one_call || parses(form, calls.two, 2)) && keep_behind(probe, calls.turned);
 }
 
 static void find_ids(struct probe *probe)
@@ -384,12 +420,37 @@ static bool find_skips(struct probe *probe)
     return true;
 }
 
+/* What both a prompt that asks and an assistant's message in history add to a conversation first. */
+static bool find_header(struct probe *probe)
+{
+    struct esp_buf plain, asked, told;
+    esp_buf_init(&plain, ESP_TAG_HTTP, ESP_RENDER_BYTES_MAX);
+    esp_buf_init(&asked, ESP_TAG_HTTP, ESP_RENDER_BYTES_MAX);
+    esp_buf_init(&told, ESP_TAG_HTTP, ESP_RENDER_BYTES_MAX);
+    bool ok = render(probe, NULL, NULL, false, false, &plain) && render(probe, NULL, NULL, false, true, &asked) &&
+              render(probe, assistant(ESP_PROBE_TEXT, NULL), NULL, false, false, &told) && asked.n >= plain.n &&
+              told.n >= plain.n && plain.n > 0 && memcmp(asked.data, plain.data, plain.n) == 0 &&
+              memcmp(told.data, plain.data, plain.n) == 0;
+    size_t n = plain.n;
+    while (ok && n < asked.n && n < told.n && asked.data[n] == told.data[n]) {
+        n++;
+    }
+    if (ok && n > plain.n) {
+        probe->chat->form.header = esp_arena_strndup(&probe->chat->form.arena, asked.data + plain.n, n - plain.n);
+        ok = probe->chat->form.header != NULL;
+    }
+    esp_buf_finish(&plain);
+    esp_buf_finish(&asked);
+    esp_buf_finish(&told);
+    return true;
+}
+
 esp_status esp_chat_probe(struct esp_chat *chat, const char *text, struct esp_err *err)
 {
     struct probe probe = {.chat = chat, .source = text};
     esp_form_generic(&chat->form);
     find_tools(&probe);
-    if (!find_thinking(&probe) || !find_skips(&probe)) {
+    if (!find_thinking(&probe) || !find_skips(&probe) || !find_header(&probe)) {
         return esp_fail(err, ESP_ENOMEM, "the chat template cannot be probed");
     }
     return ESP_OK;

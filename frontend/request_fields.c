@@ -143,6 +143,7 @@ void esp_request_warn(struct esp_buf *warnings, const char *code, const char *pa
     if (warnings->n > warnings->cap_bytes / 2) {
         return; /* a request of a million unknown fields gets the first warnings */
     }
+    size_t start = warnings->n;
     esp_buf_str(warnings, warnings->n > 0 ? ",{\"code\":" : "{\"code\":");
     esp_jsontext_quote_str(warnings, code);
     esp_buf_str(warnings, ",\"param\":");
@@ -150,6 +151,12 @@ void esp_request_warn(struct esp_buf *warnings, const char *code, const char *pa
     esp_buf_str(warnings, ",\"message\":");
     esp_jsontext_quote_str(warnings, message);
     esp_buf_char(warnings, '}');
+    size_t skip = start > 0 ? 1 : 0;
+    if (!warnings->failed && start > 0 &&
+        memmem(warnings->data, start, warnings->data + start + skip, warnings->n - start - skip) != NULL) {
+        warnings->n = start; /* it was said before */
+        warnings->data[start] = '\0';
+    }
 }
 
 /* Is the value one of the JSON texts in allowed? */

@@ -94,6 +94,7 @@ void esp_turn_finish(struct esp_turn *turn); /* zeroed is fine */
 void esp_turn_text(struct esp_turn *turn, const char *text, size_t n_bytes);
 /* Nothing follows: what is held back comes out, the open part ends. */
 void esp_turn_end(struct esp_turn *turn);
+struct esp_part *esp_turn_open_part(const struct esp_turn *turn); /* or NULL */
 /* All parts of a kind in one: appends their text. */
 void esp_turn_join(const struct esp_turn *turn, enum esp_part_kind kind, struct esp_buf *buf);
 

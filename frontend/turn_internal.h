@@ -22,7 +22,6 @@ size_t esp_turn_seek(const struct esp_turn *turn, const struct esp_lit *lit, siz
 void esp_turn_take(struct esp_turn *turn, size_t n_bytes);
 struct esp_part *esp_turn_begin(struct esp_turn *turn, enum esp_part_kind kind);
 void esp_turn_close_part(struct esp_turn *turn);
-struct esp_part *esp_turn_open_part(const struct esp_turn *turn);
 /* Arguments: to the part, or kept until it begins. */
 void esp_turn_args(struct esp_turn *turn, const char *text, size_t n_bytes);
 void esp_turn_begin_call(struct esp_turn *turn);
