@@ -109,6 +109,17 @@ void esp_big_add(struct esp_big *a, const struct esp_big *b)
     }
 }
 
+void esp_big_subtract(struct esp_big *a, const struct esp_big *b)
+{
+    int64_t borrow = 0;
+    for (uint32_t idx = 0; idx < a->n; idx++) {
+        borrow += (int64_t)a->w[idx] - (idx < b->n ? (int64_t)b->w[idx] : 0);
+        a->w[idx] = (uint32_t)borrow;
+        borrow >>= 32;
+    }
+    trim(a);
+}
+
 void esp_big_mul(const struct esp_big *a, const struct esp_big *b, struct esp_big *ret)
 {
     esp_big_set(ret, 0);

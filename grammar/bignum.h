@@ -29,6 +29,7 @@ void esp_big_digits(struct esp_big *a, const char *digits, uint32_t n, uint32_t 
 uint32_t esp_big_print(const struct esp_big *a, char *digits, uint32_t cap);
 int esp_big_compare(const struct esp_big *a, const struct esp_big *b);
 void esp_big_add(struct esp_big *a, const struct esp_big *b);
+void esp_big_subtract(struct esp_big *a, const struct esp_big *b); /* a ≥ b */
 void esp_big_mul_small(struct esp_big *a, uint32_t factor);
 void esp_big_mul(const struct esp_big *a, const struct esp_big *b, struct esp_big *ret);
 uint32_t esp_big_div_small(struct esp_big *a, uint32_t divisor); /* returns the remainder */

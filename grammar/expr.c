@@ -537,23 +537,6 @@ uint32_t esp_expr_len(struct esp_exprs *x, uint32_t r, uint32_t phase, uint32_t 
                                        .d = hi});
 }
 
-uint32_t esp_expr_num(struct esp_exprs *x, uint32_t bounds, const char *text, uint32_t n_bytes)
-{
-    const struct esp_bounds *b = &x->nums.bounds[bounds];
-    uint32_t text_id;
-    if (!esp_num_live(b, text, n_bytes)) {
-        return ESP_EXPR_EMPTY;
-    }
-    esp_status status = esp_nums_add_text(&x->nums, text, n_bytes, &text_id);
-    if (status != ESP_OK) {
-        esp_exprs_fail(x, status);
-        return ESP_EXPR_EMPTY;
-    }
-    unsigned flags = ESP_EXPR_BYTES | (esp_num_complete(b, text, n_bytes) ? ESP_EXPR_NULLABLE : 0);
-    return esp_expr_intern(x,
-                  (struct esp_expr){.op = ESP_X_NUM, .flags = (uint8_t)flags, .height = 1, .a = bounds, .b = text_id});
-}
-
 uint32_t esp_expr_keys(struct esp_exprs *x, uint32_t object, uint32_t at, uint32_t from, uint32_t count)
 {
     return esp_expr_intern(

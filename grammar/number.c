@@ -184,7 +184,7 @@ static struct esp_num_mag mirror(const struct esp_bounds *b, bool neg, bool *ret
     return (struct esp_num_mag){b->lo, b->hi, b->has_hi, b->lo_open, b->hi_open, b->integer, b->fraction};
 }
 
-static bool mag_of(const struct esp_bounds *b, bool neg, struct esp_num_mag *ret)
+bool esp_num_mag_of(const struct esp_bounds *b, bool neg, struct esp_num_mag *ret)
 {
     bool has_lo;
     struct esp_num_mag m = mirror(b, neg, &has_lo);
@@ -215,7 +215,7 @@ bool esp_num_mag_has(const struct esp_num_mag *m, const struct esp_decimal *v)
 bool esp_num_inside(const struct esp_bounds *bounds, const struct esp_decimal *value)
 {
     struct esp_num_mag m;
-    return mag_of(bounds, value->neg, &m) && esp_num_mag_has(&m, value) && esp_num_step_has(bounds, value);
+    return esp_num_mag_of(bounds, value->neg, &m) && esp_num_mag_has(&m, value) && esp_num_step_has(bounds, value);
 }
 
 /* ---- A prefix, taken apart -------------------------------------------------------------------- */
@@ -268,7 +268,7 @@ static bool take(struct esp_num_prefix *p, char c, bool first)
     }
 }
 
-static bool parse_prefix(const char *text, uint32_t n, struct esp_num_prefix *p)
+bool esp_num_parse(const char *text, uint32_t n, struct esp_num_prefix *p)
 {
     memset(p, 0, offsetof(struct esp_num_prefix, sig));
     for (uint32_t at = 0; at < n; at++) {
@@ -444,7 +444,7 @@ bool esp_num_complete(const struct esp_bounds *b, const char *text, uint32_t n_b
 {
     struct esp_num_prefix p;
     struct esp_num_mag m;
-    if (!parse_prefix(text, n_bytes, &p) || p.n_int == 0 || !mag_of(b, p.neg, &m)) {
+    if (!esp_num_parse(text, n_bytes, &p) || p.n_int == 0 || !esp_num_mag_of(b, p.neg, &m)) {
         return false;
     }
     if (esp_num_has_step(b)) {
@@ -465,7 +465,7 @@ static bool live_at_limit(const struct esp_bounds *b, const struct esp_num_mag *
         return true;
     }
     p->exp = true;
-    return !b->plain && (!p->dot || p->n_frac > 0) && exp_live(m, p, false);
+    return !b->plain && (!p->dot || p->n_frac > 0) && esp_num_normalised(p) && exp_live(m, p, false);
 }
 
 /* Before the first digit: some digit must do. */
@@ -507,7 +507,10 @@ bool esp_num_live(const struct esp_bounds *b, const char *text, uint32_t n_bytes
     if (n_bytes == 1 && text[0] == '-') {
         return start_live(b, true);
     }
-    if (!parse_prefix(text, n_bytes, &p) || !mag_of(b, p.neg, &m) || (b->plain && (p.dot || p.exp))) {
+    if (!esp_num_parse(text, n_bytes, &p) || !esp_num_mag_of(b, p.neg, &m) || (b->plain && (p.dot || p.exp))) {
+        return false;
+    }
+    if (p.exp && !esp_num_normalised(&p)) {
         return false;
     }
     if (esp_num_has_step(b)) {

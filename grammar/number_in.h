@@ -21,7 +21,10 @@ struct esp_num_prefix {
     char sig[ESP_NUM_DIGITS_MAX + 2];
 };
 
+/* False when there are none. */
+bool esp_num_mag_of(const struct esp_bounds *bounds, bool neg, struct esp_num_mag *ret);
 bool esp_num_mag_has(const struct esp_num_mag *m, const struct esp_decimal *value);
+bool esp_num_parse(const char *text, uint32_t n, struct esp_num_prefix *p);
 /* The mantissa as a decimal; digits borrowed from p. */
 struct esp_decimal esp_num_mantissa(const struct esp_num_prefix *p);
 /* The range of exponents E with d·10^E inside; false when there is none. */
@@ -30,6 +33,12 @@ bool esp_num_exponents(const struct esp_num_mag *m, const struct esp_decimal *d,
 bool esp_num_exponent_live(const struct esp_num_prefix *p, int64_t lo, int64_t hi, bool complete);
 /* The digits of p plus one in the last place, written to `up` [ESP_NUM_DIGITS_MAX + 2]. */
 struct esp_decimal esp_num_next_above(const struct esp_num_prefix *p, char *up);
+
+/* May an exponent follow? Only after one digit that is not zero, and a fraction, or after zero. */
+static inline bool esp_num_normalised(const struct esp_num_prefix *p)
+{
+    return p->n_sig == 0 || (p->n_int == 1 && p->n_sig == p->n_int + p->n_frac);
+}
 
 /* number_step.c: the same questions for bounds with multiples. */
 static inline bool esp_num_has_step(const struct esp_bounds *b)

@@ -309,7 +309,7 @@ static bool live_at_limit(const struct esp_bounds *b, const struct esp_num_mag *
     struct esp_num_prefix with = *p;
     with.exp = true;
     return esp_num_step_complete(b, m, p) ||
-           (!b->plain && (!p->dot || p->n_frac > 0) && exponent_live(b, m, &with, false));
+           (!b->plain && (!p->dot || p->n_frac > 0) && esp_num_normalised(p) && exponent_live(b, m, &with, false));
 }
 
 bool esp_num_step_live(const struct esp_bounds *b, const struct esp_num_mag *m, const struct esp_num_prefix *p)
