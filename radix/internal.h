@@ -21,6 +21,7 @@
 #include "radix/tree.h"
 
 #define ESP_TREE_NIL UINT32_MAX
+#define ESP_TREE_AHEAD 16
 #define ESP_TREE_LIST_FREE ESP_CLASSES /* lists: one a class, then the free pages */
 #define ESP_TREE_LISTS (ESP_CLASSES + 1)
 #define ESP_TREE_LIST_NONE 0xff
@@ -48,7 +49,7 @@ struct esp_tree_node {
     uint16_t pins; /* through this node */
     uint64_t use_seq; /* order of last uses, unique */
     int64_t used_ns;
-    uint32_t sibling_prev; /* towards the most recently used */
+    uint32_t ahead; /* a node ESP_TREE_AHEAD levels below that a match came to last: to be fetched in time; a hint */
     uint32_t list_prev, list_next;
     uint32_t child_head; /* most recently used first */
 
@@ -59,6 +60,7 @@ struct esp_tree_node {
     uint32_t n_children;
     uint32_t n_children_in[ESP_CLASSES]; /* children on that list */
     uint32_t session; /* that used it first */
+    uint32_t sibling_prev; /* towards the most recently used */
     uint32_t pin;     /* one more than the index of the pin that ends here; 0 = none */
 } __attribute__((aligned(64)));
 _Static_assert(sizeof(struct esp_tree_node) == 192, "three cache lines");

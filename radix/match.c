@@ -6,6 +6,7 @@
  * Thread: the engine's. Takes no references.
  */
 #include <assert.h>
+#include <string.h>
 
 #include "radix/internal.h"
 
@@ -22,16 +23,34 @@ static uint32_t next_page(struct esp_tree *tree, uint32_t slot, uint32_t last, c
                                &tree->hash_rejected_total);
 }
 
+/* A long path is a chain of memory accesses, each waiting for the one before, unless the nodes that follow are on
+ * their way already. *behind: the node ESP_TREE_AHEAD levels above, then this one. */
+static void fetch_ahead(struct esp_tree *tree, uint32_t idx, uint32_t *behind)
+{
+    uint32_t ahead = tree->nodes[idx].ahead;
+    if (ahead < tree->n_pages) {
+        __builtin_prefetch(tree->nodes[ahead].tokens);
+        __builtin_prefetch(&tree->nodes[ahead].hash);
+    }
+    if (*behind != ESP_TREE_NIL && tree->nodes[*behind].ahead != idx) {
+        tree->nodes[*behind].ahead = idx;
+    }
+    *behind = idx;
+}
+
 /* The deepest node whose whole path equals the first pages, from `last` on; adds to n_pages and n_cached. */
 static uint32_t find_pages(struct esp_tree *tree, uint32_t slot, uint32_t last, const uint32_t *tokens,
                            uint32_t n_pages_max, struct esp_match *match)
 {
+    uint32_t behind[ESP_TREE_AHEAD];
+    memset(behind, 0xff, sizeof behind);
     tokens += (size_t)match->n_pages * ESP_TREE_PAGE_TOKENS;
     for (; match->n_pages < n_pages_max; match->n_pages++, tokens += ESP_TREE_PAGE_TOKENS) {
         uint32_t next = next_page(tree, slot, last, tokens);
         if (next == ESP_TREE_NIL) {
             break;
         }
+        fetch_ahead(tree, next, &behind[match->n_pages % ESP_TREE_AHEAD]);
         last = next;
         match->n_cached += tree->nodes[next].state == ESP_PAGE_CACHED;
     }

@@ -386,7 +386,8 @@ static bool read_payload(struct esp_pagefile *file, const struct entry *entry, u
 
 static void note_use(struct esp_pagefile *file, uint32_t slot, uint64_t used, uint64_t now)
 {
-    if (file->writes && (now < used || now - used > NOTE_NS)) { /* a use that is not noted costs nothing but its place in the order */
+    /* A use that is not noted costs nothing but its place in the order. */
+    if (file->writes && (now < used || now - used > NOTE_NS)) {
         write_all(file, &now, sizeof now, entry_at(slot) + offsetof(struct entry, used));
     }
 }

@@ -263,6 +263,7 @@ static void enter(struct esp_tree *tree, uint32_t ns, uint32_t parent, struct es
     node->shared = false;
     node->turn_end = false;
     node->saved = false;
+    node->ahead = ESP_TREE_NIL;
     node->refs = 1;
     tree->n_referenced++;
     esp_tree_touch(tree, idx);
