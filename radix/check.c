@@ -300,18 +300,23 @@ static bool check_index(const struct walk *walk)
     return n_entries == n_nodes || broken(walk, "%u entries in the index for %u nodes", n_entries, n_nodes);
 }
 
+/* Each namespace is in the chain of its bucket, once, and chains end. */
 static bool check_space_buckets(const struct walk *walk)
 {
     const struct esp_tree *tree = walk->tree;
-    uint32_t n = 0;
-    for (uint32_t bucket = 0; bucket < ESP_TREE_NS_BUCKETS && n < tree->n_spaces; bucket++) {
+    for (uint32_t slot = 0; slot < tree->n_spaces; slot++) {
+        uint32_t bucket = tree->spaces[slot].hash.low & (ESP_TREE_NS_BUCKETS - 1), n = 0, n_found = 0;
         for (uint32_t at = tree->space_buckets[bucket]; at != ESP_TREE_NIL; at = tree->spaces[at].bucket_next) {
             if (at >= tree->n_spaces || ++n > tree->n_spaces) {
                 return broken(walk, "namespace bucket %u: wrong chain at slot %u", bucket, at);
             }
+            n_found += at == slot;
+        }
+        if (n_found != 1) {
+            return broken(walk, "namespace slot %u: %u times in its bucket", slot, n_found);
         }
     }
-    return n == tree->n_spaces || broken(walk, "%u namespaces in buckets of %u", n, tree->n_spaces);
+    return true;
 }
 
 static bool check_totals(const struct walk *walk)

@@ -3,7 +3,7 @@
  * The twin keeps each known page as the whole token string from its namespace on, in a plain array, and
  * answers by comparing strings; it predicts matches, partial matches, refusals, and which pages an
  * allocation evicts. Its only shared idea with the tree is the order in which uses happen.
- * usage: test_tree_model [--seed N]; ESPALIER_MODEL_OPS=N changes the number of operations (10^6).
+ * usage: test_tree_model [--seed N]; ESPALIER_MODEL_OPS=N changes the number of operations (10^7).
  */
 #include "runtime/base/alloc.h"
 #include "tests/model/tree_twin.h"
@@ -394,7 +394,7 @@ static void run(uint32_t n_pages, unsigned hash_bits, uint32_t check_every, uint
 {
     memset(&w, 0, sizeof w);
     const char *wanted = getenv("ESPALIER_MODEL_OPS");
-    uint64_t n_ops = (wanted == NULL ? 1000000 : strtoull(wanted, NULL, 0)) * share / 100;
+    uint64_t n_ops = (wanted == NULL ? 10000000 : strtoull(wanted, NULL, 0)) * share / 100;
     for (uint32_t idx = 0; idx < PAGES_MAX; idx++) {
         w.pins[idx].node = -1;
     }
@@ -423,6 +423,8 @@ static void run(uint32_t n_pages, unsigned hash_bits, uint32_t check_every, uint
     esp_tree_get_stats(w.tree, &stats);
     CHECK(hash_bits == 128 ? stats.hash_rejected_total == 0 : stats.hash_rejected_total > 0 || n_ops < 1000,
           "%llu collisions", (unsigned long long)stats.hash_rejected_total);
+    CHECK(n_pages < 8 || n_ops < 100000 || (w.n_pins_ever > 100 && w.n_moved_ever > 100),
+          "%u pins and %u nodes whose time ran out are too few", w.n_pins_ever, w.n_moved_ever);
     if (esp_test_state.n_failed == 0) {
         finish();
     }

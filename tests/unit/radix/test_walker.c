@@ -346,7 +346,7 @@ static const struct {
     {"namespace_bytes", namespace_bytes, "hash is not that of its bytes"},
     {"equal_namespaces", equal_namespaces, "its bytes lead elsewhere"},
     {"namespace_chain", namespace_chain, "wrong chain at slot 0"},
-    {"namespace_chain_short", namespace_chain_short, "namespaces in buckets of 2"},
+    {"namespace_chain_short", namespace_chain_short, "slot 1: 0 times in its bucket"},
     {"namespace_counts", namespace_counts, "namespaces count"},
     {"namespace_root_lost", namespace_root_lost, "its root has 0 children"},
     {"state_counts", state_counts, "pages are cached, counted"},
