@@ -219,7 +219,7 @@ esp_status esp_cpu_attn(struct esp_dev *dev, const struct esp_attn_args *args)
         return ESP_EINVAL;
     }
     struct attn_job job = {.dev = dev, .args = args, .n_tile = 1};
-    uint32_t n_chunks_wanted = 4 * (uint32_t)dev->config.n_threads, n_heads = args->n_head / args->geom.n_head_kv;
+    uint32_t n_chunks_wanted = 3 * (uint32_t)dev->config.n_threads, n_heads = args->n_head / args->geom.n_head_kv;
     while (2 * (uint64_t)job.n_tile * n_heads <= ESP_ATTN_QUERIES &&
            (uint64_t)args->n_rows * args->geom.n_head_kv / (2 * job.n_tile) >= n_chunks_wanted) {
         job.n_tile *= 2;

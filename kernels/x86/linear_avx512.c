@@ -12,7 +12,8 @@
 
 #define N_PANELS_MAX 2
 #define N_SUMS_MAX 12
-#define PREFETCH_BYTES 4096
+#define AHEAD_BYTES 4096
+#define AHEAD_BYTES_MAX 65536
 #define N_ROWS_MANY 48 /* from here on unpacking once pays */
 #define N_ROWS_WIDE 96 /* rows whose sums wait in memory */
 #define N_GROUPS_WIDE 18
@@ -113,13 +114,13 @@ ESP_VEC_INLINE void prefetch(const uint8_t *p, const size_t bytes)
 {
     ESP_UNROLL
     for (size_t line = 0; line < bytes; line += 64) {
-        _mm_prefetch((const char *)p + line + PREFETCH_BYTES, _MM_HINT_T0);
+        _mm_prefetch((const char *)p + line, _MM_HINT_T0);
     }
 }
 
-/* sums [n_panels][n_rows][16]; the parts of the format and the size are constants wherever this is inlined. */
-ESP_VEC_INLINE void tile(const uint8_t *panel, size_t panel_bytes, uint32_t n_in, const struct esp_tile_x *x,
-                         float *sums, const int bits, const int group, const bool has_min, const bool has_codes,
+/* sums [n_panels][n_rows][16]; ahead: from a place to the one to fetch meanwhile; the parts of the format and the size are constants wherever this is inlined. */
+ESP_VEC_INLINE void tile(const uint8_t *panel, size_t panel_bytes, size_t ahead, uint32_t n_in,
+                         const struct esp_tile_x *x, float *sums, const int bits, const int group, const bool has_min, const bool has_codes,
                          const int n_panels, const int n_rows)
 {
     const size_t group_bytes = bits == 8 ? 512 : 256 + 64 * (size_t)(bits - 4);
@@ -155,7 +156,10 @@ ESP_VEC_INLINE void tile(const uint8_t *panel, size_t panel_bytes, uint32_t n_in
         }
         ESP_UNROLL
         for (int k = 0; k < n_panels && n_rows <= 4; k++) {
-            prefetch(panel + (size_t)k * panel_bytes, group_bytes);
+            prefetch(panel + (size_t)k * panel_bytes + ahead, group_bytes);
+            if (!has_codes) {
+                prefetch(scales + (size_t)k * panel_bytes + ahead + (size_t)g * (has_min ? 64 : 32), 64);
+            }
         }
         panel += group_bytes;
         q += (size_t)ESP_ROW_BLOCK * 32;
@@ -249,18 +253,18 @@ ESP_VEC_INLINE void tile_wide(const struct wide *wide, uint32_t n_groups, const 
     }
 }
 
-typedef void tile_fn(const uint8_t *panel, size_t panel_bytes, uint32_t n_in, const struct esp_tile_x *x,
-                     float *sums);
+typedef void tile_fn(const uint8_t *panel, size_t panel_bytes, size_t ahead, uint32_t n_in,
+                     const struct esp_tile_x *x, float *sums);
 
 typedef void widen_fn(const uint8_t *panel, size_t panel_bytes, uint32_t n_in, uint32_t from, uint32_t end,
                       struct wide *wide);
 typedef void tile_wide_fn(const struct wide *wide, uint32_t n_groups, const struct esp_tile_x *x, float *sums);
 
 #define TILE(name, panels, rows, bits, group, has_min, has_codes)                                            \
-    static void tile_##name##_##panels##_##rows(const uint8_t *panel, size_t panel_bytes, uint32_t n_in,     \
-                                                const struct esp_tile_x *x, float *sums)                     \
+    static void tile_##name##_##panels##_##rows(const uint8_t *panel, size_t panel_bytes, size_t ahead,      \
+                                                uint32_t n_in, const struct esp_tile_x *x, float *sums)      \
     {                                                                                                        \
-        tile(panel, panel_bytes, n_in, x, sums, bits, group, has_min, has_codes, panels, rows);              \
+        tile(panel, panel_bytes, ahead, n_in, x, sums, bits, group, has_min, has_codes, panels, rows);              \
     }
 #define TILES(name, bits, group, has_min, has_codes)                                                         \
     static void widen_##name(const uint8_t *panel, size_t panel_bytes, uint32_t n_in, uint32_t from,         \
@@ -340,6 +344,7 @@ static void fetch_outputs(const struct esp_linear_args *args, uint32_t weight_id
 struct pair {
     const uint8_t *data; /* of the first */
     size_t step;         /* to the second */
+    size_t ahead;        /* to what is fetched meanwhile: the panels after these, or less where those are far */
     uint32_t panel;      /* of the first */
     bool glu;
 };
@@ -399,7 +404,7 @@ static void linear_few(const struct esp_linear_args *args, const struct esp_quan
         struct esp_tile_x x = esp_tile_x(quant, weight_idx, w, row);
         uint32_t size = n_rows <= 4 ? n_rows - 1 : 4, n_filled = sizes[n_panels - 1][size];
         /* the rows that fill up a tile are computed from what lies there, and not stored */
-        tiles[w->type][n_panels - 1][size](pair->data, pair->step, w->n_in, &x, sums);
+        tiles[w->type][n_panels - 1][size](pair->data, pair->step, pair->ahead, w->n_in, &x, sums);
         for (uint32_t r = 0; r < n_rows; r++) {
             if (n_panels == 1) {
                 esp_tile_store(args, weight_idx, row + r, pair->panel, sums + 16 * r);
@@ -419,6 +424,8 @@ void ESP_LEVEL_NAME(esp_x86_linear_int)(const struct esp_linear_args *args, cons
     if (pair.glu) {
         pair.step = esp_tile_glu_step(args);
     }
+    pair.ahead = pair.glu ? panel_bytes : 2 * panel_bytes;
+    pair.ahead = pair.ahead > AHEAD_BYTES_MAX ? AHEAD_BYTES : pair.ahead;
     for (uint32_t n_panels; panel < panel_end; panel += pair.glu ? 1 : n_panels) {
         n_panels = pair.glu || panel_end - panel >= 2 ? 2 : 1;
         pair.panel = panel;
