@@ -15,7 +15,7 @@
 #define AHEAD_BYTES 4096
 #define AHEAD_BYTES_MAX 65536
 #define N_ROWS_MANY 48 /* from here on unpacking once pays */
-#define N_ROWS_WIDE 96 /* rows whose sums wait in memory */
+#define N_ROWS_WIDE 96 /* rows whose sums wait in memory; whole tiles */
 #define N_GROUPS_WIDE 18
 #define N_ROWS_TILE 6
 
@@ -201,9 +201,9 @@ ESP_VEC_INLINE void widen(const uint8_t *panel, size_t panel_bytes, uint32_t n_i
     }
 }
 
-/* Adds n_groups groups to the sums [N_ROWS_TILE][2][16] of a tile; x is that of the first group. */
+/* Adds n_groups groups to the sums [N_ROWS_TILE][2][16] of a tile, or begins them; x is that of the first group. */
 ESP_VEC_INLINE void tile_wide(const struct wide *wide, uint32_t n_groups, const struct esp_tile_x *x, float *sums,
-                              const int group, const bool has_min)
+                              bool begin, const int group, const bool has_min)
 {
     const int n_halves = 32 / group, n_steps = group / 4;
     const uint8_t *side = x->side, *w = wide->w[0][0][0];
@@ -212,7 +212,7 @@ ESP_VEC_INLINE void tile_wide(const struct wide *wide, uint32_t n_groups, const 
     v16 acc[2 * N_ROWS_TILE];
     ESP_UNROLL
     for (int i = 0; i < 2 * N_ROWS_TILE; i++) {
-        acc[i] = v16_load(sums + 16 * i);
+        acc[i] = begin ? v16_set1(0) : v16_load(sums + 16 * i);
     }
     for (uint32_t g = 0; g < n_groups; g++) {
         ESP_UNROLL
@@ -258,7 +258,8 @@ typedef void tile_fn(const uint8_t *panel, size_t panel_bytes, size_t ahead, uin
 
 typedef void widen_fn(const uint8_t *panel, size_t panel_bytes, uint32_t n_in, uint32_t from, uint32_t end,
                       struct wide *wide);
-typedef void tile_wide_fn(const struct wide *wide, uint32_t n_groups, const struct esp_tile_x *x, float *sums);
+typedef void tile_wide_fn(const struct wide *wide, uint32_t n_groups, const struct esp_tile_x *x, float *sums,
+                          bool begin);
 
 #define TILE(name, panels, rows, bits, group, has_min, has_codes)                                            \
     static void tile_##name##_##panels##_##rows(const uint8_t *panel, size_t panel_bytes, size_t ahead,      \
@@ -309,9 +310,9 @@ static tile_fn *const tiles[ESP_TYPE_COUNT][2][N_SIZES] = {
 
 #define TILE_WIDE(name, group, has_min)                                                                      \
     static void tile_wide_##name(const struct wide *wide, uint32_t n_groups, const struct esp_tile_x *x,     \
-                                 float *sums)                                                                \
+                                 float *sums, bool begin)                                                    \
     {                                                                                                        \
-        tile_wide(wide, n_groups, x, sums, group, has_min);                                                  \
+        tile_wide(wide, n_groups, x, sums, begin, group, has_min);                                                  \
     }
 TILE_WIDE(plain, 32, false)
 TILE_WIDE(min, 32, true)
@@ -360,35 +361,46 @@ static void store_pair(const struct esp_linear_args *args, uint32_t weight_idx, 
     esp_tile_store(args, weight_idx, row, pair->panel + 1, second);
 }
 
-/* A pair for all rows. */
+/* Groups [g, end) of a pair, unpacked, for the six rows from `row` on; the last ones are stored. */
+static void run_wide(const struct esp_linear_args *args, const struct esp_quant *quant, uint32_t weight_idx,
+                     const struct pair *pair, const struct wide *wide, uint32_t g, uint32_t end, uint32_t row,
+                     float (*sums)[2][16])
+{
+    const struct esp_weight *w = args->weight[weight_idx];
+    const size_t n_halves = esp_format(w->type)->group == 16 ? 2 : 1;
+    const bool last = end == w->n_in / 32;
+    /* the rows that fill up the last tile are computed from what lies there, and not stored */
+    struct esp_tile_x x = esp_tile_x(quant, weight_idx, w, row);
+    x.q += (size_t)g * ESP_ROW_BLOCK * 32;
+    x.d += (size_t)g * ESP_ROW_BLOCK;
+    x.side = (const float *)x.side + g * n_halves * ESP_ROW_BLOCK;
+    if (last) {
+        fetch_outputs(args, weight_idx, row, pair->panel);
+    }
+    wides[w->type].tile(wide, end - g, &x, sums[0][0], g == 0);
+    for (uint32_t r = 0; last && r < N_ROWS_TILE && row + r < args->n_rows; r++) {
+        store_pair(args, weight_idx, pair, row + r, sums[r][0], sums[r][1]);
+    }
+}
+
+/* A pair for all rows. Sums wait in memory only where the groups are too many to be unpacked at once. */
 static void linear_many(const struct esp_linear_args *args, const struct esp_quant *quant, uint32_t weight_idx,
                         const struct pair *pair)
 {
     const struct esp_weight *w = args->weight[weight_idx];
-    const size_t n_halves = esp_format(w->type)->group == 16 ? 2 : 1;
     const uint32_t n_groups = w->n_in / 32;
+    const bool at_once = n_groups <= N_GROUPS_WIDE;
+    const uint32_t n_rows_block = at_once ? args->n_rows : N_ROWS_WIDE;
     struct wide wide;
     _Alignas(64) float sums[N_ROWS_WIDE][2][16];
     for (uint32_t row = 0, n; row < args->n_rows; row += n) {
-        n = args->n_rows - row < N_ROWS_WIDE ? args->n_rows - row : N_ROWS_WIDE;
-        memset(sums, 0, (n + N_ROWS_TILE - 1) / N_ROWS_TILE * N_ROWS_TILE * sizeof sums[0]);
+        n = args->n_rows - row < n_rows_block ? args->n_rows - row : n_rows_block;
         for (uint32_t g = 0, end; g < n_groups; g = end) {
             end = n_groups - g < N_GROUPS_WIDE ? n_groups : g + N_GROUPS_WIDE;
             wides[w->type].widen(pair->data, pair->step, w->n_in, g, end, &wide);
             for (uint32_t r = 0; r < n; r += N_ROWS_TILE) {
-                /* the rows that fill up the last tile are computed from what lies there, and not stored */
-                struct esp_tile_x x = esp_tile_x(quant, weight_idx, w, row + r);
-                x.q += (size_t)g * ESP_ROW_BLOCK * 32;
-                x.d += (size_t)g * ESP_ROW_BLOCK;
-                x.side = (const float *)x.side + g * n_halves * ESP_ROW_BLOCK;
-                if (end == n_groups) {
-                    fetch_outputs(args, weight_idx, row + r, pair->panel);
-                }
-                wides[w->type].tile(&wide, end - g, &x, sums[r][0]);
+                run_wide(args, quant, weight_idx, pair, &wide, g, end, row + r, sums + (at_once ? 0 : r));
             }
-        }
-        for (uint32_t r = 0; r < n; r++) {
-            store_pair(args, weight_idx, pair, row + r, sums[r][0], sums[r][1]);
         }
     }
 }
