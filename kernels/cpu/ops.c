@@ -11,6 +11,8 @@
 #include "kernels/format.h"
 
 #define N_HEADS_KV_MAX 4096
+#define CHUNK_PANELS_MAX 64
+#define TURNS_MIN 4 /* chunks a thread */
 #define VALUES_ALONE 8192 /* up to this many values an elementwise operation is not handed out */
 
 struct rows_job {
@@ -123,6 +125,39 @@ static bool linear_fits(const struct esp_dev *dev, const struct esp_linear_args 
     return ok;
 }
 
+static uint32_t n_chunks_of(const struct esp_weight *weight, uint32_t n_chunk)
+{
+    return ((weight->n_out + ESP_PANEL - 1) / ESP_PANEL + n_chunk - 1) / n_chunk;
+}
+
+/* Panels of a chunk: the number with which the last thread is done first, when each chunk also costs a claim: a
+ * quarter of a panel for a few rows, next to nothing for many. Each thread gets a few chunks, so that another that
+ * is held up holds up little. Levels like panels in pairs; with GLU each panel is one. */
+static uint32_t panels_of_chunk(const struct esp_dev *dev, const struct esp_linear_args *args, uint32_t n_weights)
+{
+    const uint32_t n_threads = (uint32_t)dev->config.n_threads, step = (args->flags & ESP_LINEAR_GLU) != 0 ? 1 : 2;
+    uint32_t n_panels = 0;
+    for (uint32_t w = 0; w < n_weights; w++) {
+        n_panels += n_chunks_of(args->weight[w], 1);
+    }
+    const uint32_t least = step + n_panels / 0x20000 * step; /* the pool's jobs are limited */
+    uint32_t best = least;
+    double best_cost = INFINITY;
+    for (uint32_t n = least; n < least + CHUNK_PANELS_MAX; n += step) {
+        uint32_t n_chunks = 0;
+        for (uint32_t w = 0; w < n_weights; w++) {
+            n_chunks += n_chunks_of(args->weight[w], n);
+        }
+        uint32_t n_turns = (n_chunks + n_threads - 1) / n_threads;
+        double cost = n_turns * (n + (args->n_rows < 16 ? 0.25 : 0.05));
+        if (cost < best_cost && (n == least || n_turns >= TURNS_MIN)) {
+            best = n;
+            best_cost = cost;
+        }
+    }
+    return best;
+}
+
 esp_status esp_cpu_linear(struct esp_dev *dev, const struct esp_linear_args *args)
 {
     if (!linear_fits(dev, args)) {
@@ -130,20 +165,18 @@ esp_status esp_cpu_linear(struct esp_dev *dev, const struct esp_linear_args *arg
     }
     struct linear_job job = {.dev = dev, .args = args};
     /* with GLU a chunk does its panels of both matrices */
-    uint32_t n_panels = 0, n_chunks = 0, n_weights = (args->flags & ESP_LINEAR_GLU) != 0 ? 1 : args->n_weights;
+    uint32_t n_chunks = 0, n_weights = (args->flags & ESP_LINEAR_GLU) != 0 ? 1 : args->n_weights;
     bool integer = false;
     for (uint32_t w = 0; w < n_weights; w++) {
         integer = integer || esp_format(args->weight[w]->type)->group != 0;
-        n_panels += (args->weight[w]->n_out + ESP_PANEL - 1) / ESP_PANEL;
     }
     if (integer) {
         struct rows_job quantise = {.args = args, .run = quantise_rows, .n_rows = args->n_rows};
         run_rows(dev, &quantise, args->weight[0]->n_in);
     }
-    job.n_chunk = n_panels / (8 * (uint32_t)dev->config.n_threads) + 1;
-    job.n_chunk += job.n_chunk > 1 ? job.n_chunk % 2 : 0; /* levels like panels in pairs */
+    job.n_chunk = panels_of_chunk(dev, args, n_weights);
     for (uint32_t w = 0; w < n_weights; w++) {
-        job.n_chunks[w] = ((args->weight[w]->n_out + ESP_PANEL - 1) / ESP_PANEL + job.n_chunk - 1) / job.n_chunk;
+        job.n_chunks[w] = n_chunks_of(args->weight[w], job.n_chunk);
         n_chunks += job.n_chunks[w];
     }
     if (args->n_rows != 0) {
