@@ -118,10 +118,11 @@ ESP_VEC_INLINE void prefetch(const uint8_t *p, const size_t bytes)
     }
 }
 
-/* sums [n_panels][n_rows][16]; ahead: from a place to the one to fetch meanwhile; the parts of the format and the size are constants wherever this is inlined. */
+/* sums [n_panels][n_rows][16]; ahead: from a place to the one to fetch meanwhile. The parts of the format and the
+ * size are constants wherever this is inlined. */
 ESP_VEC_INLINE void tile(const uint8_t *panel, size_t panel_bytes, size_t ahead, uint32_t n_in,
-                         const struct esp_tile_x *x, float *sums, const int bits, const int group, const bool has_min, const bool has_codes,
-                         const int n_panels, const int n_rows)
+                         const struct esp_tile_x *x, float *sums, const int bits, const int group,
+                         const bool has_min, const bool has_codes, const int n_panels, const int n_rows)
 {
     const size_t group_bytes = bits == 8 ? 512 : 256 + 64 * (size_t)(bits - 4);
     const uint32_t n_groups = n_in / 32;
