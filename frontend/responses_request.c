@@ -172,8 +172,8 @@ static esp_status add_reasoning(struct turn *turn, const json_t *item)
     const json_t *content = json_object_get(item, "content"), *summary = json_object_get(item, "summary");
     esp_status status = turn->open && (turn->text.n > 0 || turn->calls != NULL) ? flush(turn) : ESP_OK;
     const json_t *text = json_array_size(content) > 0 ? content : summary;
-    if (status != ESP_OK || text == NULL || json_is_null(text)) {
-        return status;
+    if (status != ESP_OK || json_array_size(text) == 0) {
+        return status; /* encrypted thoughts are not to be read */
     }
     turn->open = turn->has_reasoning = true;
     return add_texts(turn, text, ".content", &turn->reasoning);

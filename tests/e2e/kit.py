@@ -240,6 +240,27 @@ class Reply:
         return result
 
 
+def named_events(reply):
+    """The data of events that have a name, which is their type. The framing is checked."""
+    assert reply.headers["content-type"].startswith("text/event-stream"), reply.headers
+    text = reply.body.decode()
+    assert text.endswith("\n\n") and "[DONE]" not in text
+    result = []
+    for event in text[:-2].split("\n\n"):
+        name, data = event.split("\n")
+        assert name.startswith("event: ") and data.startswith("data: "), event
+        result.append(strict_json(data[6:]))
+        assert result[-1]["type"] == name[7:], event
+    return result
+
+
+def numbered_events(reply):
+    """Named events that count up."""
+    result = named_events(reply)
+    assert [e["sequence_number"] for e in result] == list(range(len(result)))
+    return result
+
+
 def strict_json(text):
 
     def refuse(name):

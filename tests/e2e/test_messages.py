@@ -7,7 +7,7 @@ import sys
 
 import anthropic
 
-from kit import Server, run_tests, strict_json, test
+from kit import Server, named_events, run_tests, test
 
 FAKE = sys.argv[1]
 PATH = "/v1/messages"
@@ -24,20 +24,6 @@ def body(**fields):
 
 def client_of(server, **rest):
     return anthropic.Anthropic(base_url=server.url, api_key="none", **rest)
-
-
-def named_events(reply):
-    """Names and data of the events of a stream; the framing is checked."""
-    assert reply.headers["content-type"].startswith("text/event-stream"), reply.headers
-    text = reply.body.decode()
-    assert text.endswith("\n\n") and "[DONE]" not in text
-    result = []
-    for event in text[:-2].split("\n\n"):
-        name, data = event.split("\n")
-        assert name.startswith("event: ") and data.startswith("data: "), event
-        result.append(strict_json(data[6:]))
-        assert result[-1]["type"] == name[7:], event
-    return result
 
 
 # ---- Shapes ----

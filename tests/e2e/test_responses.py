@@ -7,7 +7,7 @@ import sys
 
 import openai
 
-from kit import Server, run_tests, strict_json, test
+from kit import Server, numbered_events, run_tests, test
 
 FAKE = sys.argv[1]
 PATH = "/v1/responses"
@@ -24,21 +24,6 @@ def ask(server, given="hi", **fields):
 
 def client_of(server, **rest):
     return openai.OpenAI(base_url=server.url + "/v1", api_key="none", **rest)
-
-
-def named_events(reply):
-    """The events of a stream; framing, names and sequence numbers are checked."""
-    assert reply.headers["content-type"].startswith("text/event-stream"), reply.headers
-    text = reply.body.decode()
-    assert text.endswith("\n\n") and "[DONE]" not in text
-    result = []
-    for event in text[:-2].split("\n\n"):
-        name, data = event.split("\n")
-        assert name.startswith("event: ") and data.startswith("data: "), event
-        result.append(strict_json(data[6:]))
-        assert result[-1]["type"] == name[7:], event
-    assert [e["sequence_number"] for e in result] == list(range(len(result)))
-    return result
 
 
 def text_of(response):
@@ -80,7 +65,7 @@ def whole():
 @test
 def stream():
     with fake() as server:
-        events = named_events(ask(server, stream=True))
+        events = numbered_events(ask(server, stream=True))
         assert [e["type"][9:] for e in events] == [
             "created", "in_progress", "output_item.added", "content_part.added", *["output_text.delta"] * 11,
             "output_text.done", "content_part.done", "output_item.done", "completed"
@@ -99,7 +84,7 @@ def stream():
         assert last["usage"]["output_tokens"] == 11
         whole_keys = set(ask(server).json())
         assert whole_keys == set(last), whole_keys ^ set(last)
-        cut = named_events(ask(server, stream=True, max_output_tokens=3))
+        cut = numbered_events(ask(server, stream=True, max_output_tokens=3))
         assert cut[-1]["type"] == "response.incomplete" and cut[-2]["item"]["status"] == "incomplete"
         assert cut[-1]["response"]["output"] == [cut[-2]["item"]]
 
@@ -110,7 +95,7 @@ def logprobs():
         fields = {"include": ["message.output_text.logprobs", "reasoning.encrypted_content"], "top_logprobs": 2}
         whole = ask(server, **fields).json()["output"][0]["content"][0]["logprobs"]
         assert "".join(entry["token"] for entry in whole) == "Hello world" and len(whole[0]["top_logprobs"]) == 2
-        events = named_events(ask(server, stream=True, **fields))
+        events = numbered_events(ask(server, stream=True, **fields))
         assert sum((e["logprobs"] for e in events if e["type"].endswith("text.delta")), []) == whole
         assert ask(server, top_logprobs=2).status == 400
 
@@ -118,7 +103,7 @@ def logprobs():
 @test
 def errors_in_streams():
     with fake(fail_after=3) as server:
-        events = named_events(ask(server, stream=True))
+        events = numbered_events(ask(server, stream=True))
         failed = events[-1]
         assert failed["type"] == "response.failed" and failed["response"]["status"] == "failed", failed
         assert failed["response"]["error"]["code"] == "server_error"
@@ -209,7 +194,7 @@ def warnings():
                   "prompt_cache_key": "k", "service_tier": "auto"}
         params = {"tools[0].type", "tools[1].type", "moderation", "new_thing"}
         assert {w["param"] for w in ask(server, **fields).json()["warnings"]} == params
-        events = named_events(ask(server, stream=True, **fields))
+        events = numbered_events(ask(server, stream=True, **fields))
         assert {w["param"] for w in events[0]["response"]["warnings"]} == params
 
 
@@ -221,7 +206,7 @@ def goes_on_from_stored_answers():
     with fake() as server:
         one = ask(server, "a", instructions="S").json()
         two = ask(server, "b", previous_response_id=one["id"], stream=True)
-        two = named_events(two)[-1]["response"]
+        two = numbered_events(two)[-1]["response"]
         assert two["previous_response_id"] == one["id"]
         three = ask(server, [{"role": "user", "content": "c"}], previous_response_id=two["id"]).json()
         said = {"role": "assistant", "content": "Hello world"}
