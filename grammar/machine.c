@@ -206,6 +206,7 @@ static void close_work(struct esp_store *s)
     uint32_t n_kept = 0, at = 0;
     s->n_pending = 0;
     for (;;) {
+        s->x.fuel -= s->x.fuel < s->n_work ? s->x.fuel : s->n_work; /* none left fails in the next derivative */
         for (; at < s->n_work && s->x.failed == ESP_OK; at++) {
             struct esp_thread thread = s->work[at];
             const struct esp_expr *e = &s->x.exprs[thread.expr];

@@ -27,6 +27,7 @@ enum { ESP_CONF_DEAD = 0, ESP_CONF_BOTTOM = 1 };
 #define ESP_CONF_UNKNOWN UINT32_MAX
 #define ESP_CONF_THREADS_MAX 20000u
 #define ESP_STORE_BYTES_MAX (48u * 1024 * 1024)
+#define ESP_STORE_FUEL 50000000u /* steps that one mask or token may take; then it fails, not the process */
 #define ESP_MASKS_BYTES_MAX (16u * 1024 * 1024)
 
 struct esp_thread {

@@ -97,6 +97,7 @@ static esp_status move_store(struct esp_matcher *m)
 static esp_status enter(struct esp_matcher *m)
 {
     pthread_mutex_lock(&m->store->lock);
+    m->store->x.fuel = ESP_STORE_FUEL;
     if (m->store->x.failed == ESP_OK && !esp_store_full(m->store)) {
         return ESP_OK;
     }
@@ -104,6 +105,7 @@ static esp_status enter(struct esp_matcher *m)
     esp_status status = move_store(m);
     if (status == ESP_OK) {
         pthread_mutex_lock(&m->store->lock);
+        m->store->x.fuel = ESP_STORE_FUEL;
     }
     return status;
 }
@@ -269,6 +271,7 @@ esp_status esp_matcher_mask_oracle(struct esp_matcher *m, uint64_t *mask)
     if (status != ESP_OK) {
         return status;
     }
+    m->store->x.fuel = UINT64_MAX; /* brute force takes what it takes */
     memset(mask, 0, esp_mask_words(trie->n_tokens) * sizeof *mask);
     for (uint32_t token = 0; token < trie->n_tokens && !m->ended; token++) {
         if (lead(m, token) != ESP_CONF_DEAD) {

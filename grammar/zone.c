@@ -5,8 +5,8 @@
 
 #define LEVEL_MAX 12u /* states of one level */
 #define SEEN_MAX 96u
-#define TRIES_MAX 8 /* classes, each smaller than the one before */
-#define CLASS_MIN 4 /* smaller classes are walked as fast */
+#define TRIES_MAX 8  /* classes, each smaller than the one before */
+#define CLASS_MIN 4  /* smaller classes are walked as fast */
 #define ALIVE_MIN 16 /* likewise states with fewer bytes to choose from: numbers, where each digit leads elsewhere */
 
 struct level {
@@ -115,6 +115,33 @@ static void first_class(struct esp_store *s, uint32_t conf, struct esp_class *cl
     class->utf8 = is_high(&alive) && high_targets(s, conf, &level);
 }
 
+/* The bytes that lead where most of them lead: text that is free but for the beginning of something. */
+static void common_class(struct esp_store *s, uint32_t conf, struct esp_class *class)
+{
+    struct esp_byteset alive = esp_conf_alive(s, conf);
+    struct level level = {.n = 0};
+    uint32_t targets[128], best = ESP_CONF_DEAD;
+    int n_best = 0;
+    memset(class, 0, sizeof *class);
+    for (unsigned byte = 0; byte < 128; byte++) {
+        targets[byte] = esp_conf_step(s, conf, byte);
+    }
+    for (unsigned byte = 0; byte < 128; byte++) {
+        int n = 0;
+        for (unsigned other = byte; other < 128 && (byte == 0 || targets[byte] != targets[byte - 1]); other++) {
+            n += targets[other] == targets[byte];
+        }
+        if (targets[byte] != ESP_CONF_DEAD && n > n_best) {
+            n_best = n;
+            best = targets[byte];
+        }
+    }
+    for (unsigned byte = 0; byte < 128 && best != ESP_CONF_DEAD; byte++) {
+        class->ascii[byte >> 6] |= (uint64_t)(targets[byte] == best) << (byte & 63);
+    }
+    class->utf8 = is_high(&alive) && high_targets(s, conf, &level);
+}
+
 enum verdict { LEVEL_GOES_ON, LEVEL_STOPS, LEVEL_SHRINKS, LEVEL_MIXED };
 
 /* What the class does in the states of a level. LEVEL_SHRINKS: the class was made smaller, start again. */
@@ -216,6 +243,24 @@ static bool attempt(struct esp_store *s, uint32_t conf, struct esp_zone *zone, b
     }
 }
 
+/* Attempts with the class of *zone and smaller ones. */
+static bool try_class(struct esp_store *s, uint32_t conf, struct esp_zone *zone)
+{
+    for (int idx = 0; idx < TRIES_MAX && s->x.failed == ESP_OK; idx++) {
+        bool again = false;
+        if (count_bits(zone->class.ascii) < CLASS_MIN && !zone->class.utf8) {
+            return false;
+        }
+        if (attempt(s, conf, zone, &again)) {
+            return s->x.failed == ESP_OK;
+        }
+        if (!again) {
+            return false;
+        }
+    }
+    return false;
+}
+
 bool esp_zone_find(struct esp_store *s, uint32_t conf, struct esp_zone *ret_zone)
 {
     struct esp_zone zone;
@@ -224,18 +269,13 @@ bool esp_zone_find(struct esp_store *s, uint32_t conf, struct esp_zone *ret_zone
         return false;
     }
     first_class(s, conf, &zone.class);
-    for (int idx = 0; idx < TRIES_MAX && s->x.failed == ESP_OK; idx++) {
-        bool again = false;
-        if (count_bits(zone.class.ascii) < CLASS_MIN && !zone.class.utf8) {
-            return false;
-        }
-        if (attempt(s, conf, &zone, &again)) {
-            *ret_zone = zone;
-            return s->x.failed == ESP_OK;
-        }
-        if (!again) {
-            return false;
-        }
+    bool found = try_class(s, conf, &zone);
+    if (!found && s->x.failed == ESP_OK) {
+        common_class(s, conf, &zone.class);
+        found = try_class(s, conf, &zone);
     }
-    return false;
+    if (found) {
+        *ret_zone = zone;
+    }
+    return found;
 }

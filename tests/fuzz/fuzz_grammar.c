@@ -1,5 +1,5 @@
-/* Hostile grammar texts: mutated schemas and regexes must compile or be refused, within fuel, and what compiles
- * must walk without a dead end and with masks equal to the oracle's. */
+/* Hostile grammar texts: mutated schemas, regexes, rules and regions must compile or be refused, within fuel, and what
+ * compiles must walk without a dead end and with masks equal to the oracle's. */
 #include "tests/unit/grammar/rig.h"
 
 static const char *const seeds[] = {
@@ -22,6 +22,28 @@ static const char *const regexes[] = {"(a|b)*c{2,5}[^x-z]", "^\\d+(\\.\\d{1,2})?
 static const char *const pieces[] = {
     "{",  "}",   "[",       "]",           "\"", ",", ":", "0",   "9", "-", "1e9", "null", "\\",   "type", "$ref",
     "#/", "not", "minimum", "99999999999", "(",  ")", "*", "{3}", "|", "^", "$",   "é",    "\xFF", "?"};
+
+static const char *const gbnfs[] = {
+    "root ::= (expr \"=\" term \"\\n\")+\nexpr ::= term ([-+*/] term)*\nterm ::= [a-z]+ | \"(\" expr \")\" | "
+    "[0-9]{1,3}",
+    "root ::= root \"+\" root | root root | \"-\" root | \"(\" root \")\" | [0-9]",
+    "root ::= a | \"{\" root \"}\"\na ::= b \"x\" | \"y\"\nb ::= a? \"z\" | root b",
+    "root ::= \"a\" root \"a\" | \"b\" root \"b\" | \"\" | [^ab]",
+    "root ::= ([x]*)* (([y]?)+){2,5} (\"a\"{1,20}){1,20}\nu ::= u u u | .",
+    "root ::= !<[97]>{0,2} <[98]> [\\u00e9-\\uffff]? \"\\x41\"",
+};
+static const char *const larks[] = {
+    "start: item (\",\" item)*\nitem: NAME \"=\" /[0-9]{1,4}/ | \"yes\"i | %json {\"type\":\"boolean\"}\nNAME: "
+    "/[a-z]+/ & ~\"if\"\n%ignore / /",
+    "start: start \"+\" start | \"(\" start \")\" | N -> n\nN: \"0\"..\"9\"~1..3\n%import common.WS\n%ignore WS",
+    "?start: a b?\na: (b | \"x\"){2,3}\nb: [a] \"y\" | <[98]> | A\nA: ~(/.*a.*/ | B)\nB: \"bb\" | /c+/",
+    "start: %regex {\"substring_chars\":\"abcab\"} S\nS: /a|\\w{2}/s\n%llguidance {}",
+};
+static const char *const regions[] = {
+    "{\"seq\":[{\"free\":{\"until\":[\"<t>\",\"{\"],\"tokens\":3}},{\"any\":[{\"text\":\"<t>\"},{\"schema\":{\"type\":"
+    "\"object\"}}]}]}",
+    "{\"repeat\":{\"seq\":[{\"choice\":[\"a\",\"ab\"]},{\"regex\":\"b*c?\"},{\"token\":97}]},\"min\":1,\"max\":4}",
+};
 
 static uint64_t below(uint64_t n)
 {
@@ -87,13 +109,43 @@ static void test_regexes(void)
     esp_trie_destroy(trie);
 }
 
+/* Mutated grammars of one kind: all but `least` of `rounds` may be refused. */
+static void fuzz_kind(enum esp_grammar_kind kind, const char *const *seeds_of, size_t n_seeds, int rounds, int least)
+{
+    struct esp_trie *trie = rig_trie();
+    int n_compiled = 0;
+    for (int round = 0; round < rounds; round++) {
+        char text[1024];
+        snprintf(text, sizeof text, "%s", seeds_of[below(n_seeds)]);
+        mutate(text, sizeof text);
+        try_text(trie, kind, text, &n_compiled);
+    }
+    CHECK(n_compiled > least, "only %d compiled", n_compiled);
+    esp_trie_destroy(trie);
+}
+
+static void test_gbnf(void)
+{
+    fuzz_kind(ESP_GRAMMAR_GBNF, gbnfs, sizeof gbnfs / sizeof gbnfs[0], 1500, 300);
+}
+
+static void test_lark(void)
+{
+    fuzz_kind(ESP_GRAMMAR_LARK, larks, sizeof larks / sizeof larks[0], 1500, 200);
+}
+
+static void test_regions(void)
+{
+    fuzz_kind(ESP_GRAMMAR_REGIONS, regions, sizeof regions / sizeof regions[0], 800, 150);
+}
+
 /* Rollback and fork: what is taken back must be as if it had never been. */
-static void test_rollback(void)
+static void roll_back(enum esp_grammar_kind kind, const char *text)
 {
     struct esp_trie *trie = rig_trie();
     struct esp_grammar *grammar;
-    REQUIRE(rig_compile(trie, ESP_GRAMMAR_SCHEMA, seeds[0], 0, &grammar, NULL) == ESP_OK, "compile");
-    for (int round = 0; round < 200; round++) {
+    REQUIRE(rig_compile(trie, kind, text, 0, &grammar, NULL) == ESP_OK, "compile");
+    for (int round = 0; round < 100; round++) {
         struct esp_matcher *m = NULL, *fork = NULL;
         uint64_t before[8], after[8];
         REQUIRE(esp_matcher_create(grammar, &m) == ESP_OK, "create");
@@ -119,4 +171,13 @@ static void test_rollback(void)
     esp_trie_destroy(trie);
 }
 
-ESP_TEST_MAIN(T(test_schemas), T(test_regexes), T(test_rollback))
+static void test_rollback(void)
+{
+    roll_back(ESP_GRAMMAR_SCHEMA, seeds[0]);
+    roll_back(ESP_GRAMMAR_GBNF, gbnfs[1]);
+    roll_back(ESP_GRAMMAR_GBNF, gbnfs[5]);
+    roll_back(ESP_GRAMMAR_LARK, larks[0]);
+    roll_back(ESP_GRAMMAR_REGIONS, regions[0]);
+}
+
+ESP_TEST_MAIN(T(test_schemas), T(test_regexes), T(test_gbnf), T(test_lark), T(test_regions), T(test_rollback))
