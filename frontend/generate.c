@@ -428,6 +428,9 @@ static void branch_done(struct esp_run *run, struct esp_choice *choice, const st
     run->n_done++;
     run->n_cached += (event->branch == 0 ? event->n_cached : 0) + event->n_cached_suffix;
     esp_scores_take(run, event->scores);
+    if (event->branch == 0) {
+        run->why = event->why;
+    }
     run->n_written = event->n_written;
     run->n_refused = event->n_refused;
     if (choice->finish != NULL || gen->failed) {
@@ -496,6 +499,9 @@ void esp_generation_figures(struct esp_generation *gen, struct esp_figures *ret_
     pthread_mutex_lock(&gen->lock);
     struct esp_figures figures = {.finish = "cancelled", .ttft_ns = -1};
     esp_generation_usage(gen, &figures.usage);
+    if (gen->n_runs > 0) {
+        figures.why = gen->runs[0].why;
+    }
     if (gen->failed) {
         figures.finish = "error";
     } else if (gen->n_choices > 0 && gen->choices[0].finish != NULL) {

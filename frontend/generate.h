@@ -60,6 +60,7 @@ struct esp_run {
     bool submitted, cancelled;
     uint32_t n_done; /* branches */
     uint32_t *ids;   /* the prompt; in the arena */
+    struct esp_explanation why; /* of its prompt, when it was admitted */
     uint32_t n_ids, n_cached, n_written, n_refused, prompt_idx;
     const struct esp_cache_marks *marks; /* in the arena */
     struct esp_label_score *scores;      /* [n] of gen->scores, in the arena; NULL until they came */
@@ -186,6 +187,7 @@ struct esp_figures { /* for the log; finish: stop, length, error, cancelled; ttf
     const char *finish;
     struct esp_usage usage;
     int64_t ttft_ns;
+    struct esp_explanation why; /* of the first prompt; n_prompt 0 = it never came to that */
 };
 void esp_generation_figures(struct esp_generation *gen, struct esp_figures *ret_figures);
 

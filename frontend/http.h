@@ -206,6 +206,7 @@ void esp_api_metrics(struct esp_exchange *exchange);
 void esp_api_models(struct esp_exchange *exchange);
 void esp_api_model(struct esp_exchange *exchange);
 void esp_api_cache_dump(struct esp_exchange *exchange);
+void esp_api_cache_explain(struct esp_exchange *exchange);
 void esp_api_cache_flush(struct esp_exchange *exchange);
 void esp_api_tokenize(struct esp_exchange *exchange);
 void esp_api_detokenize(struct esp_exchange *exchange);

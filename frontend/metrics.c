@@ -46,6 +46,15 @@ void esp_metrics_write(struct esp_buf *buf, const struct esp_metrics *m, const s
     const uint64_t requests[] = {m->requests_running, m->requests_waiting};
     head(buf, "prompt_tokens_total", "counter", "Prompt tokens by where they came from.");
     labelled(buf, "prompt_tokens_total", "source", sources, prompt, 3);
+    plain(buf, "prompt_tokens_reusable_total", "counter",
+          "Prompt tokens that a cache without a limit would have had, as far as is remembered.",
+          m->prompt_tokens_reusable);
+    uint64_t n_prompt = m->prompt_tokens_computed + m->prompt_tokens_cached;
+    head(buf, "cache_hit_ceiling", "gauge", "These as a share of all prompt tokens.");
+    esp_buf_printf(buf, "espalier_cache_hit_ceiling %.6g\n",
+                   n_prompt == 0 ? 0.0 : (double)m->prompt_tokens_reusable / (double)n_prompt);
+    plain(buf, "idle_prefill_tokens_total", "counter", "Prompt tokens computed while nothing else was to do.",
+          m->idle_prefill_tokens);
     plain(buf, "generation_tokens_total", "counter", "Tokens generated.", m->generation_tokens);
     head(buf, "requests", "gauge", "Requests in the engine now.");
     labelled(buf, "requests", "state", states, requests, 2);

@@ -25,6 +25,7 @@ static const struct esp_route routes[] = {
     {"POST", "/v1/schema/check", esp_api_schema_check, ESP_ROUTE_ENGINE},
     {"GET", "/v1/cache", esp_api_cache_dump, ESP_ROUTE_ENGINE},
     {"DELETE", "/v1/cache", esp_api_cache_flush, ESP_ROUTE_ENGINE},
+    {"POST", "/v1/cache/explain", esp_api_cache_explain, ESP_ROUTE_ENGINE},
     {"GET", "/health", esp_api_health, ESP_ROUTE_FAST | ESP_ROUTE_OPEN},
     {"GET", "/openapi.json", esp_api_openapi, ESP_ROUTE_FAST | ESP_ROUTE_OPEN},
     {"GET", "/metrics", esp_api_metrics, ESP_ROUTE_FAST | ESP_ROUTE_ENGINE},

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "frontend/explain.h"
 #include "frontend/generate.h"
 #include "frontend/http.h"
 #include "frontend/jsontext.h"
@@ -35,6 +36,15 @@ static void log_json(const struct esp_exchange *exchange, int status, int64_t to
                        ",\"prompt_tokens\":%llu,\"cached_tokens\":%llu,\"completion_tokens\":%llu,\"finish\":\"%s\"",
                        (unsigned long long)figures->usage.n_prompt, (unsigned long long)figures->usage.n_cached,
                        (unsigned long long)figures->usage.n_tokens, figures->finish);
+        if (figures->why.n_prompt > 0) {
+            esp_buf_printf(&line, ",\"cache\":{\"matched\":%u,\"cause\":\"%s\",", figures->why.n_cached,
+                           esp_explain_cause(figures->why.cause));
+            esp_explain_diverges(&line, esp_engine_vocab(esp_exchange_engine(exchange)), &figures->why);
+            if (figures->why.cause == ESP_CAUSE_EVICTED) {
+                esp_buf_printf(&line, ",\"evicted_ago_s\":%.1f", (double)figures->why.evicted_ago_ns * 1e-9);
+            }
+            esp_buf_char(&line, '}');
+        }
         if (figures->ttft_ns >= 0) {
             esp_buf_printf(&line, ",\"ttft_ms\":%.1f", (double)figures->ttft_ns / 1e6);
         }
@@ -53,6 +63,36 @@ static void printable(const char *text, char *out, size_t room)
         out[n] = text[n] >= 0x20 && text[n] < 0x7f ? text[n] : '?';
     }
     out[n] = '\0';
+}
+
+static void token_text(const esp_vocab *vocab, uint32_t token, char *out, size_t room)
+{
+    char text[32] = "";
+    size_t n_bytes = 0;
+    const char *bytes = esp_token_bytes(vocab, token, true, &n_bytes);
+    if (bytes != NULL) {
+        snprintf(text, sizeof text, "%.*s", (int)(n_bytes < sizeof text ? n_bytes : sizeof text - 1), bytes);
+    }
+    printable(text, out, room);
+}
+
+/* " miss=evicted@160 evicted_ago=12.3s" and, where other tokens are stored, their texts. */
+static void tell_miss(const struct esp_exchange *exchange, const struct esp_explanation *why, char *out, size_t room)
+{
+    if (why->n_prompt == 0 || why->cause == ESP_CAUSE_HIT) {
+        return;
+    }
+    int n = snprintf(out, room, " miss=%s@%u", esp_explain_cause(why->cause), why->n_cached);
+    if (why->cause == ESP_CAUSE_EVICTED) {
+        n += snprintf(out + n, room - (size_t)n, " evicted_ago=%.1fs", (double)why->evicted_ago_ns * 1e-9);
+    }
+    if (why->have != ESP_TOKEN_NONE) {
+        char have[32], want[32];
+        const esp_vocab *vocab = esp_engine_vocab(esp_exchange_engine(exchange));
+        token_text(vocab, why->have, have, sizeof have);
+        token_text(vocab, why->want, want, sizeof want);
+        snprintf(out + n, room - (size_t)n, " have=\"%s\" want=\"%s\"", have, want);
+    }
 }
 
 void esp_serve_log(struct esp_exchange *exchange, const char *finish)
@@ -75,7 +115,7 @@ void esp_serve_log(struct esp_exchange *exchange, const char *finish)
         }
         return;
     }
-    char path[128], ttft[32] = "";
+    char path[128], ttft[32] = "", miss[192] = "";
     printable(exchange->path, path, sizeof path);
     enum esp_log_level level = is_routine(exchange) ? ESP_LOG_DEBUG : ESP_LOG_INFO;
     if (!generated) {
@@ -86,8 +126,9 @@ void esp_serve_log(struct esp_exchange *exchange, const char *finish)
     if (figures.ttft_ns >= 0) {
         snprintf(ttft, sizeof ttft, " ttft=%.1fms", (double)figures.ttft_ns / 1e6);
     }
-    esp_log(level, "http", "%s %s %d %.1fms prompt=%llu cached=%llu tokens=%llu%s finish=%s id=%s", exchange->method,
-            path, status, (double)total_ns / 1e6, (unsigned long long)figures.usage.n_prompt,
-            (unsigned long long)figures.usage.n_cached, (unsigned long long)figures.usage.n_tokens, ttft,
+    tell_miss(exchange, &figures.why, miss, sizeof miss);
+    esp_log(level, "http", "%s %s %d %.1fms prompt=%llu cached=%llu%s tokens=%llu%s finish=%s id=%s",
+            exchange->method, path, status, (double)total_ns / 1e6, (unsigned long long)figures.usage.n_prompt,
+            (unsigned long long)figures.usage.n_cached, miss, (unsigned long long)figures.usage.n_tokens, ttft,
             figures.finish, exchange->request_id);
 }

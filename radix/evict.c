@@ -102,6 +102,7 @@ static void evict_next(struct esp_tree *tree)
     uint32_t idx = tree->lists[class].head;
     uint32_t parent = tree->nodes[idx].parent;
     esp_tree_evictable_remove(tree, idx);
+    esp_tree_ghost_add(tree, idx);
     esp_tree_leave(tree, idx);
     settle(tree, parent);
 }

@@ -79,6 +79,13 @@ struct esp_tree_pin {
     int64_t ttl_ns, until_ns;
 };
 
+struct esp_tree_ghost { /* of a path that left the tree */
+    struct esp_tree_hash hash;
+    int64_t left_ns;
+    bool used;
+};
+#define ESP_TREE_GHOSTS_MAX (1u << 20)
+
 struct esp_tree_ns {
     unsigned char *bytes; /* fields, each after its length as 8 bytes; NULL: slot never used */
     size_t n_bytes;
@@ -99,6 +106,8 @@ struct esp_tree {
     uint32_t n_spaces; /* slots ever used: the first ones */
     uint64_t seed;
     struct esp_tree_hash hash_mask;
+    struct esp_tree_ghost *ghosts; /* [ghost_mask + 1] */
+    uint32_t ghost_mask;
     struct esp_tree_list lists[ESP_TREE_LISTS];
     uint32_t n_in_state[ESP_PAGE_STATES];
     uint32_t n_referenced; /* tree nodes with refs > 0 */
@@ -128,6 +137,10 @@ void esp_tree_evictable_add(struct esp_tree *tree, uint32_t idx);
 void esp_tree_evictable_remove(struct esp_tree *tree, uint32_t idx);
 void esp_tree_touch(struct esp_tree *tree, uint32_t idx); /* last use = now; not the ancestors */
 void esp_tree_evict(struct esp_tree *tree, uint32_t n);   /* n ≤ nodes on the lists below PINNED */
+
+/* why.c */
+uint32_t esp_tree_ghosts_for(uint32_t n_pages);
+void esp_tree_ghost_add(struct esp_tree *tree, uint32_t idx); /* the node is about to leave */
 
 /* life.c */
 void esp_tree_expire_returns(struct esp_tree *tree);

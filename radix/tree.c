@@ -47,7 +47,13 @@ size_t esp_tree_bytes(uint32_t n_pages)
 {
     return sizeof(struct esp_tree) + node_bytes(n_pages) + cell_bytes(n_pages) +
            ESP_TREE_NAMESPACES_MAX * sizeof(struct esp_tree_ns) + ESP_TREE_NS_BUCKETS * sizeof(uint32_t) +
-           ESP_TREE_PINS_MAX * sizeof(struct esp_tree_pin);
+           ESP_TREE_PINS_MAX * sizeof(struct esp_tree_pin) +
+           esp_tree_ghosts_for(n_pages) * sizeof(struct esp_tree_ghost);
+}
+
+static size_t ghost_bytes(const struct esp_tree *tree)
+{
+    return ((size_t)tree->ghost_mask + 1) * sizeof(struct esp_tree_ghost);
 }
 
 static void fill_pool(struct esp_tree *tree)
@@ -80,9 +86,11 @@ esp_status esp_tree_create(const struct esp_tree_config *config, struct esp_tree
     tree->cells = esp_pages_map(ESP_TAG_TREE, cell_bytes(config->n_pages));
     tree->spaces = esp_calloc(ESP_TAG_TREE, ESP_TREE_NAMESPACES_MAX, sizeof *tree->spaces);
     tree->space_buckets = esp_calloc(ESP_TAG_TREE, ESP_TREE_NS_BUCKETS, sizeof *tree->space_buckets);
+    tree->ghost_mask = esp_tree_ghosts_for(config->n_pages) - 1;
+    tree->ghosts = esp_pages_map(ESP_TAG_TREE, ghost_bytes(tree));
     tree->pins = esp_calloc(ESP_TAG_TREE, ESP_TREE_PINS_MAX, sizeof *tree->pins);
     if (tree->nodes == NULL || tree->cells == NULL || tree->spaces == NULL || tree->space_buckets == NULL ||
-        tree->pins == NULL) {
+        tree->pins == NULL || tree->ghosts == NULL) {
         goto fail;
     }
     esp_tree_pins_init(tree);
@@ -108,6 +116,7 @@ void esp_tree_destroy(struct esp_tree *tree)
     esp_free(tree->pins);
     esp_free(tree->space_buckets);
     esp_free(tree->spaces);
+    esp_pages_unmap(ESP_TAG_TREE, tree->ghosts, ghost_bytes(tree));
     esp_pages_unmap(ESP_TAG_TREE, tree->cells, cell_bytes(tree->n_pages));
     esp_pages_unmap(ESP_TAG_TREE, tree->nodes, node_bytes(tree->n_pages));
     esp_free(tree);

@@ -217,6 +217,20 @@ const void *esp_tree_node_space(const struct esp_tree *tree, struct esp_node_id 
 bool esp_tree_is_saved(const struct esp_tree *tree, struct esp_page_id page);
 void esp_tree_set_saved(struct esp_tree *tree, struct esp_page_id page);
 
+/* ---- Why a prompt was found no further (why.c) ---- */
+struct esp_tree_why {
+    uint32_t n_found;     /* tokens that a match finds: whole pages, pending ones too, and the beginning of the next */
+    uint32_t n_wanted;    /* tokens in whole pages that it might have found */
+    uint32_t n_evicted;   /* tokens behind the found pages that were here once, in whole pages … */
+    int64_t evicted_ns;   /* … and when the first of these pages left (time of esp_tree_set_now) */
+    bool diverges;        /* at n_found the tree goes on otherwise … */
+    uint32_t have;        /* … with this token; UINT32_MAX: it does not go on at all */
+    uint32_t n_elsewhere; /* tokens of whole pages that some other namespace has */
+};
+/* Looks into at most n_spaces_max namespaces for n_elsewhere. */
+void esp_tree_explain(struct esp_tree *tree, struct esp_ns_id ns, const uint32_t *tokens, uint32_t n_tokens_max,
+                      uint32_t n_spaces_max, struct esp_tree_why *ret_why);
+
 /* Drops every pin and every unreferenced cached node; returns the pages freed (not counted as evicted). */
 uint32_t esp_tree_flush(struct esp_tree *tree);
 void esp_tree_get_stats(const struct esp_tree *tree, struct esp_tree_stats *ret_stats);

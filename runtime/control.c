@@ -12,7 +12,7 @@
 
 #define DUMP_BYTES_MAX ((size_t)256 << 20)
 
-static void ask(struct esp_engine *engine, struct esp_question *question)
+void esp_engine_ask(struct esp_engine *engine, struct esp_question *question)
 {
     if (!engine->threaded) {
         esp_engine_answer(engine, question);
@@ -25,7 +25,7 @@ static void ask(struct esp_engine *engine, struct esp_question *question)
 uint32_t esp_cache_flush(esp_engine *engine)
 {
     struct esp_question question = {.msg.kind = ESP_MSG_FLUSH};
-    ask(engine, &question);
+    esp_engine_ask(engine, &question);
     return question.n_flushed;
 }
 
@@ -39,7 +39,7 @@ esp_status esp_cache_dump(esp_engine *engine, uint32_t limit, char **ret_text, s
     struct esp_buf text;
     esp_buf_init(&text, ESP_TAG_ENGINE, DUMP_BYTES_MAX);
     struct esp_question question = {.msg.kind = ESP_MSG_DUMP, .limit = limit, .text = &text};
-    ask(engine, &question);
+    esp_engine_ask(engine, &question);
     if (text.failed || question.status != ESP_OK) {
         esp_buf_finish(&text);
         return esp_fail(err, ESP_ENOMEM, "no memory for the text of the tree");
@@ -81,7 +81,7 @@ static esp_status ask_rows(esp_engine *engine, struct esp_question *q)
     if (q->pages == NULL || q->row == NULL) {
         q->status = esp_fail(q->err, ESP_ENOMEM, "no memory for %u tokens", q->n_tokens);
     } else {
-        ask(engine, q);
+        esp_engine_ask(engine, q);
     }
     esp_free(q->pages);
     esp_free(q->row);
@@ -281,6 +281,9 @@ void esp_engine_answer(struct esp_engine *engine, struct esp_question *question)
         break;
     case ESP_MSG_ROWS:
         answer_rows(engine, question);
+        break;
+    case ESP_MSG_EXPLAIN:
+        esp_engine_explain(engine, question);
         break;
     default:
         question->status = ESP_EINTERNAL;

@@ -284,6 +284,7 @@ void esp_engine_end_seq(struct esp_engine *engine, struct esp_seq *seq, enum esp
     } else if (job->n_done == job->n_branches) {
         esp_lease_forget_pins(&engine->sched.lease, job);
         engine->stats.now.requests_finished[job->finish]++;
+        engine->stats.now.prompt_tokens_reusable += job->n_reusable > job->n_cached ? job->n_reusable : job->n_cached;
         engine->n_jobs--;
         if (!job->admitted) {
             job->waiting = false;

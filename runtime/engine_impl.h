@@ -33,6 +33,8 @@ struct esp_question {
     float *row;                /* [n_row] */
     bool (*visit)(void *ctx, uint32_t pos, const float *logits);
     void *ctx;
+    const struct esp_request *request;
+    struct esp_explanation *explanation;
     struct esp_err *err;
     esp_status status;
 };
@@ -114,5 +116,8 @@ esp_status esp_engine_score_root(struct esp_engine *engine, struct esp_seq *seq,
 esp_status esp_engine_score(struct esp_engine *engine, struct esp_seq *seq);
 /* control.c */
 void esp_engine_answer(struct esp_engine *engine, struct esp_question *question);
+void esp_engine_ask(struct esp_engine *engine, struct esp_question *question); /* waits for the answer */
+/* explain.c */
+void esp_engine_explain(struct esp_engine *engine, struct esp_question *question);
 
 #endif

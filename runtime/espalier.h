@@ -212,6 +212,21 @@ void esp_stop(esp_engine *engine, esp_request_id id, uint32_t branch);
  * the next step. Unknown ids are fine, and only the latest 1,024 answers are remembered. */
 void esp_turn_over(esp_engine *engine, esp_request_id id, bool comes_back);
 
+/* Why the cache had no more of a prompt. PENDING: a request in the engine has more of it and computes it. */
+enum esp_cause { ESP_CAUSE_HIT, ESP_CAUSE_NEVER_SEEN, ESP_CAUSE_EVICTED, ESP_CAUSE_OTHER_NAMESPACE, ESP_CAUSE_PENDING };
+struct esp_explanation {
+    enum esp_cause cause;
+    uint32_t n_prompt, n_cached; /* tokens; HIT: no whole page is missing */
+    uint32_t have, want;         /* at n_cached: the token that is stored there, and the prompt's; ESP_TOKEN_NONE both
+                                  * when what is stored does not go on otherwise */
+    uint32_t n_evicted, n_elsewhere; /* tokens: once stored behind n_cached; stored for another namespace */
+    uint32_t n_pending;              /* tokens behind n_cached that come from a request at work */
+    int64_t evicted_ago_ns;
+};
+/* For request.tokens, cache_salt and cache_key, as of now; runs nothing and waits for the running step. ESP_EINVAL. */
+esp_status esp_explain(esp_engine *engine, const struct esp_request *request, struct esp_explanation *ret_explanation,
+                       struct esp_err *err);
+
 enum esp_event_kind { ESP_EVENT_TOKEN, ESP_EVENT_DONE };
 enum esp_finish { ESP_FINISH_STOP, ESP_FINISH_LENGTH, ESP_FINISH_CANCELLED, ESP_FINISH_ERROR, ESP_FINISH_TIMEOUT };
 #define ESP_FINISHES 5
@@ -232,6 +247,7 @@ struct esp_event {
     uint32_t n_cached_suffix; /* of a fork: of this branch's suffix; n_cached then counts the common tokens only */
     const struct esp_label_score *scores; /* [n_labels] branch 0, or NULL; borrowed until the next esp_poll */
     uint32_t n_written, n_refused; /* tokens that the request's pins hold newly; that they were refused for */
+    struct esp_explanation why; /* of branch 0, when the request was admitted */
     int64_t queue_ns, ttft_ns, total_ns;      /* since esp_submit: until admitted, first token, end */
     char error[256]; /* for ESP_FINISH_ERROR */
 };
@@ -275,6 +291,7 @@ enum esp_page_kind { ESP_PAGES_FREE, ESP_PAGES_PRIVATE, ESP_PAGES_PENDING, ESP_P
 /* Counts since the engine was opened; running, waiting, kv_pages, their total and leased ones are as of now. */
 struct esp_metrics {
     uint64_t prompt_tokens_computed, prompt_tokens_cached, prompt_tokens_recomputed, generation_tokens;
+    uint64_t prompt_tokens_reusable; /* that a cache without a limit would have had */
     uint64_t idle_prefill_tokens; /* computed by esp_prefill */
     uint64_t requests_running, requests_waiting;
     uint64_t requests_finished[ESP_FINISHES]; /* by enum esp_finish */

@@ -99,6 +99,7 @@ static void fill_done(const struct esp_seq *seq, struct esp_event *event)
     event->n_generated = seq->n_generated;
     event->n_written = seq->job->n_written;
     event->n_refused = seq->job->n_refused;
+    event->why = seq->job->why;
     event->queue_ns = seq->queue_ns;
     event->ttft_ns = seq->ttft_ns;
     event->total_ns = seq->total_ns;

@@ -14,7 +14,7 @@
 
 #include "runtime/base/status.h"
 
-enum esp_msg_kind { ESP_MSG_JOB, ESP_MSG_FLUSH, ESP_MSG_DUMP, ESP_MSG_ROWS };
+enum esp_msg_kind { ESP_MSG_JOB, ESP_MSG_FLUSH, ESP_MSG_DUMP, ESP_MSG_ROWS, ESP_MSG_EXPLAIN };
 
 struct esp_msg {
     enum esp_msg_kind kind;

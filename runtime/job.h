@@ -59,6 +59,8 @@ struct esp_job {
     bool no_share; /* no namespace was free: computed alone, nothing kept */
     uint32_t n_counted; /* prompt tokens that the metrics have counted, as computed or cached */
     uint32_t n_cached;
+    uint32_t n_reusable; /* that were stored when it was admitted, or once before */
+    struct esp_explanation why;
     bool received; /* by the engine thread */
     bool admitted; /* some branch has been, once */
     _Atomic bool waiting; /* has a place in the queue: not admitted yet. Others count these under the slots' lock */

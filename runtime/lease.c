@@ -70,6 +70,18 @@ void esp_lease_peek(const struct esp_lease_ctx *ctx, struct esp_seq *seq, struct
     }
 }
 
+void esp_lease_explain(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_spaces_max,
+                       struct esp_tree_why *ret_why)
+{
+    uint32_t n_max = seq->n_tokens - 1;
+    if (shares(ctx, seq)) {
+        esp_tree_explain(ctx->tree, seq->job->ns, seq->tokens, n_max, n_spaces_max, ret_why);
+    } else {
+        *ret_why = (struct esp_tree_why){.n_wanted = n_max / ESP_TREE_PAGE_TOKENS * ESP_TREE_PAGE_TOKENS,
+                                         .have = UINT32_MAX};
+    }
+}
+
 uint32_t esp_lease_tail(const struct esp_lease_ctx *ctx, const struct esp_seq *seq, struct esp_node_id *ret_src)
 {
     if (ctx->off || seq->job->no_share || seq->n_pages == seq->n_node) {

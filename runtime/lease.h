@@ -37,6 +37,9 @@ struct esp_lease_view {
     enum esp_evict_class class;
 };
 void esp_lease_peek(const struct esp_lease_ctx *ctx, struct esp_seq *seq, struct esp_lease_view *ret_view);
+/* What the tree knows about the rest of the prompt. A namespace that is not shared has nothing. */
+void esp_lease_explain(const struct esp_lease_ctx *ctx, struct esp_seq *seq, uint32_t n_spaces_max,
+                       struct esp_tree_why *ret_why);
 /* After reserve: leases a written page whose first tokens continue the timeline, to be copied over the sequence's
  * page at n_node and then released. Returns the number of tokens that it adds, and 0 when there is none. */
 uint32_t esp_lease_tail(const struct esp_lease_ctx *ctx, const struct esp_seq *seq, struct esp_node_id *ret_src);

@@ -210,10 +210,28 @@ static enum fit make_room(struct esp_sched *sched, struct esp_seq *seq)
     return fit;
 }
 
+/* Once a request. Other namespaces are looked into only when nothing was found, and only some. */
+static void explain(struct esp_sched *sched, struct esp_seq *seq)
+{
+    enum { SPACES_MAX = 32 };
+    struct esp_job *job = seq->job;
+    struct esp_tree_why why;
+    esp_lease_explain(&sched->lease, seq, 0, &why);
+    if (why.n_found < ESP_TREE_PAGE_TOKENS && why.n_evicted == 0) {
+        esp_lease_explain(&sched->lease, seq, SPACES_MAX, &why);
+    }
+    uint32_t n_pages = why.n_found / ESP_TREE_PAGE_TOKENS;
+    job->n_reusable = why.n_evicted > 0 ? n_pages * ESP_TREE_PAGE_TOKENS + why.n_evicted : why.n_found;
+    esp_explain_fill(&why, seq->tokens, seq->n_tokens, 0, sched->now_ns, &job->why);
+}
+
 static void start(struct esp_sched *sched, struct esp_seq *seq)
 {
     struct esp_job *job = seq->job;
     esp_fair_take(&sched->fair, seq);
+    if (!job->admitted && !job->idle) {
+        explain(sched, seq);
+    }
     esp_lease_adopt(&sched->lease, seq);
     seq->admission = ++sched->n_admitted;
     sched->running[sched->n_running++] = seq;

@@ -87,6 +87,9 @@ bool esp_sched_preempt(struct esp_sched *sched);
 bool esp_sched_preempt_other(struct esp_sched *sched, const struct esp_seq *seq); /* not this one */
 /* A sequence whose time is over at sched->now_ns, or NULL. */
 struct esp_seq *esp_sched_expired(struct esp_sched *sched);
+/* explain.c: what the tree says, in the words of espalier.h. n_pending: tokens that some request at work has. */
+void esp_explain_fill(const struct esp_tree_why *why, const uint32_t *tokens, uint32_t n_tokens, uint32_t n_pending,
+                      int64_t now_ns, struct esp_explanation *ret_explanation);
 uint32_t esp_sched_running_jobs(const struct esp_sched *sched);
 
 #endif

@@ -342,6 +342,14 @@ esp_status esp_fork(esp_engine *engine, const struct esp_request *request, const
     return esp_submit(engine, &plain, ret_id, err);
 }
 
+esp_status esp_explain(esp_engine *engine, const struct esp_request *request, struct esp_explanation *ret_explanation,
+                       struct esp_err *err)
+{
+    *ret_explanation = (struct esp_explanation){.cause = ESP_CAUSE_NEVER_SEEN, .n_prompt = request->n_tokens,
+                                                .have = ESP_TOKEN_NONE, .want = ESP_TOKEN_NONE};
+    return ESP_OK;
+}
+
 int64_t esp_retry_after_ns(esp_engine *engine)
 {
     return 500000000;
