@@ -189,7 +189,7 @@ static bool count_needed(struct object *o, struct esp_arena *arena)
     if (o->needed == NULL || o->limit == NULL) {
         return false;
     }
-    o->needed[n] = o->m.last != ESP_EXPR_EMPTY;
+    o->needed[n] = o->m.n_last;
     o->limit[n] = n;
     for (uint32_t idx = n; idx-- > 0;) {
         o->needed[idx] = o->needed[idx + 1] + o->m.keys[idx].required;
@@ -253,11 +253,6 @@ static bool build_keys(struct esp_exprs *x, struct object *o, struct esp_arena *
 
 /* ---- States ------------------------------------------------------------------------------------ */
 
-static bool has_last(const struct object *o)
-{
-    return o->m.last != ESP_EXPR_EMPTY;
-}
-
 /* The keys that may come next: an interval of their order. False when there is none. */
 static bool next_keys(const struct object *o, uint32_t from, uint32_t count, uint32_t *ret_first, uint32_t *ret_last)
 {
@@ -273,7 +268,7 @@ static bool next_keys(const struct object *o, uint32_t from, uint32_t count, uin
     }
     if (o->m.other == ESP_EXPR_EMPTY && o->m.min > count) {
         /* so many keys from there on are still enough */
-        uint64_t most = (uint64_t)n + count + has_last(o) - o->m.min;
+        uint64_t most = (uint64_t)n + count + o->m.n_last - o->m.min;
         last = most < last ? (uint32_t)most : last;
     }
     *ret_first = first;
@@ -286,10 +281,11 @@ static bool may_close(const struct object *o, uint32_t from, uint32_t count)
     return o->needed[from] == 0 && count >= o->m.min;
 }
 
-/* The last member, and the end. */
+/* The last members, and the end. */
 static uint32_t last_member(struct esp_exprs *x, const struct object *o, uint32_t from, uint32_t count)
 {
-    bool now = has_last(o) && o->needed[from] == 1 && count < o->m.max && count + 1 >= o->m.min;
+    uint64_t total = (uint64_t)count + o->m.n_last;
+    bool now = o->m.n_last > 0 && o->needed[from] == o->m.n_last && total <= o->m.max && total >= o->m.min;
     return now ? esp_expr_cat(x, o->m.last, o->m.close) : ESP_EXPR_EMPTY;
 }
 
@@ -330,8 +326,8 @@ static uint32_t one_member(struct esp_exprs *x, uint32_t object, uint32_t from, 
     if (next_keys(o, from, count, &first, &last)) {
         ids[0] = esp_expr_cat(x, esp_expr_byte(x, '"'), esp_expr_keys(x, object, 1, from, count));
     }
-    bool room = o->m.max - count > has_last(o); /* the count is never above the greatest */
-    if (o->m.other != ESP_EXPR_EMPTY && o->needed[from] == has_last(o) && room) {
+    bool room = o->m.max - count > o->m.n_last; /* the count is never above the greatest */
+    if (o->m.other != ESP_EXPR_EMPTY && o->needed[from] == o->m.n_last && room) {
         ids[1] = esp_expr_cat(x, o->m.other, rest(x, object, o->m.n_keys, count + 1));
     }
     return esp_expr_alt(x, ids, 3);
@@ -500,7 +496,7 @@ uint32_t esp_objects_add(struct esp_exprs *x, const struct esp_members *members)
     if (o.m.other_after != ESP_EXPR_EMPTY) {
         add_others(x, &o, object);
     }
-    bool enough = o.m.other != ESP_EXPR_EMPTY || o.m.n_keys + has_last(&o) >= o.m.min;
+    bool enough = o.m.other != ESP_EXPR_EMPTY || o.m.n_keys + o.m.n_last >= o.m.min;
     objects->items[object] = o;
     objects->bytes += (size_t)o.nodes_cap * sizeof *o.nodes;
     if (!fits || !enough || o.needed[0] > o.m.max || o.m.min > o.m.max) {

@@ -35,7 +35,7 @@ struct esp_members {
     /* Members with other keys: any of those, by what follows the closing quote; or as an expression of the whole
      * member. EMPTY when there are none. */
     uint32_t other_after, other;
-    uint32_t last;  /* a member that must come last, EMPTY when there is none such */
+    uint32_t last, n_last; /* so many members, with commas between, that must come last; EMPTY when there are none */
     enum esp_spelling spelling;
 };
 

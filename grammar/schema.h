@@ -178,7 +178,8 @@ struct esp_atom {
     uint32_t n_props, additional; /* additional: node of other keys */
     struct esp_cell *cells;       /* instead of additional where patterns tell keys apart */
     uint32_t n_cells;
-    struct esp_cell last; /* one more member, at the end; key 0 = none */
+    struct esp_cell *lasts; /* members at the end, with keys that differ from each other */
+    uint32_t n_lasts;
     const struct esp_jv *min_at;  /* where the least number of members was said */
     struct esp_atom *next;
 };

@@ -53,10 +53,11 @@ static bool array_productive(const struct esp_schema *s, const struct esp_atom *
 
 static bool object_productive(const struct esp_schema *s, const struct esp_atom *atom)
 {
-    bool last = atom->last.key != 0;
-    uint32_t n_needed = last, n_possible = last;
-    if (last && !s->nodes[atom->last.node].productive) {
-        return false;
+    uint32_t n_needed = atom->n_lasts, n_possible = atom->n_lasts;
+    for (uint32_t idx = 0; idx < atom->n_lasts; idx++) {
+        if (!s->nodes[atom->lasts[idx].node].productive) {
+            return false;
+        }
     }
     for (uint32_t idx = 0; idx < atom->n_props; idx++) {
         bool productive = s->nodes[atom->props[idx].node].productive;
@@ -90,7 +91,7 @@ static esp_status check_counts(struct esp_schema *s, const struct esp_node *node
         for (uint32_t idx = 0; idx < atom->n_props; idx++) {
             n_needed += atom->props[idx].required;
         }
-        if (atom->min > n_needed + 1) {
+        if (atom->min > n_needed + (atom->n_lasts > 1 ? atom->n_lasts : 1)) {
             esp_status status = esp_schema_fail(s, ESP_EUNSUPPORTED, atom->min_at,
                                                 "needs more than one key that is not declared, and those may be equal");
             esp_err_hint(s->err, "declare the keys, or set additionalProperties to false");
@@ -260,6 +261,16 @@ static uint32_t cell_member(struct esp_schema *s, const struct punctuation *p, c
     return esp_expr_cat(x, quote, id);
 }
 
+static uint32_t last_members(struct esp_schema *s, const struct punctuation *p, const struct esp_atom *atom)
+{
+    uint32_t id = ESP_EXPR_EMPTY;
+    for (uint32_t idx = atom->n_lasts; idx-- > 0;) {
+        uint32_t member = cell_member(s, p, &atom->lasts[idx], 1);
+        id = idx + 1 == atom->n_lasts ? member : esp_expr_cat(s->x, member, esp_expr_cat(s->x, p->comma, id));
+    }
+    return id;
+}
+
 static uint32_t build_object(struct esp_schema *s, const struct punctuation *p, const struct esp_atom *atom)
 {
     struct esp_exprs *x = s->x;
@@ -282,7 +293,8 @@ static uint32_t build_object(struct esp_schema *s, const struct punctuation *p, 
         .close = p->close_object,
         .other_after = atom->n_cells > 0 ? ESP_EXPR_EMPTY : esp_expr_cat(x, p->colon, call(s, atom->additional)),
         .other = cell_member(s, p, atom->cells, atom->n_cells),
-        .last = atom->last.key != 0 ? cell_member(s, p, &atom->last, 1) : ESP_EXPR_EMPTY,
+        .last = last_members(s, p, atom),
+        .n_last = atom->n_lasts,
         .spelling = s->spelling};
     return esp_expr_cat(x, p->open_object, esp_objects_add(x, &members));
 }
@@ -381,8 +393,8 @@ static void reach_atom(struct esp_schema *s, const struct esp_atom *atom, uint32
     for (uint32_t idx = 0; idx < atom->n_cells; idx++) {
         reach(s, atom->cells[idx].node, list, n);
     }
-    if (atom->last.key != 0) {
-        reach(s, atom->last.node, list, n);
+    for (uint32_t idx = 0; idx < atom->n_lasts; idx++) {
+        reach(s, atom->lasts[idx].node, list, n);
     }
 }
 
