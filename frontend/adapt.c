@@ -16,7 +16,8 @@ bool esp_adapt_init(struct esp_adapt *adapt, struct esp_exchange *exchange, cons
     esp_buf_init(&adapt->warnings, ESP_TAG_HTTP, 256u * 1024u);
     adapt->messages = json_array();
     struct esp_request_source source = {
-        .json = request, .api = api, .strict_fields = exchange->server->options->strict_fields};
+        .json = request, .api = api, .strict_fields = exchange->server->options->strict_fields,
+        .lenient = exchange->server->options->lenient_schema};
     if (adapt->messages == NULL) {
         esp_fail(&adapt->err, ESP_ENOMEM, "out of memory");
     } else if (esp_request_fields(&source, &adapt->warnings, &adapt->err) == ESP_OK) {

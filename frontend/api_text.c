@@ -227,6 +227,8 @@ static bool find_constraint(struct esp_exchange *exchange, const json_t *request
     const char *options = esp_jsontext_find(exchange->body.data, exchange->body.n, path, 1, &n_bytes);
     if (options != NULL && strncmp(options, "null", 4) != 0) {
         constraint->options = esp_arena_strndup(arena, options, n_bytes);
+    } else if (exchange->server->options->lenient_schema) {
+        constraint->options = "{\"lenient\":true}";
     }
     return true;
 }

@@ -6,6 +6,7 @@
  * A schema is handed on as the exact source text of the body, so that key order and the spelling of numbers
  * survive. Two constraints in one request are refused with both names. Compiles nothing.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "frontend/jsontext.h"
@@ -225,10 +226,28 @@ static esp_status from_own_fields(struct finder *finder)
     return choice == NULL || json_is_null(choice) ? ESP_OK : take_choice(finder, choice, "choice", choice_path, 1);
 }
 
+/* The server's own "lenient" holds for schemas that do not say. */
+static esp_status add_lenient(struct finder *finder)
+{
+    bool schema = finder->found.kind != NULL && strcmp(finder->found.kind, "schema") == 0;
+    if (!finder->source->lenient || !schema || json_object_get(finder->options, "lenient") != NULL) {
+        return ESP_OK;
+    }
+    const char *rest = finder->found.options == NULL ? "}" : finder->found.options + 1;
+    size_t n = strlen(rest) + sizeof "{\"lenient\":true,";
+    char *text = esp_arena_alloc(finder->arena, n, 1);
+    if (text == NULL) {
+        return esp_fail(finder->err, ESP_ENOMEM, "out of memory");
+    }
+    snprintf(text, n, "{\"lenient\":true%s%s", rest[0] == '}' ? "" : ",", rest);
+    finder->found.options = text;
+    return ESP_OK;
+}
+
 static esp_status write_options(struct finder *finder)
 {
     if (finder->options == NULL) {
-        return ESP_OK;
+        return add_lenient(finder);
     }
     size_t n = json_dumpb(finder->options, NULL, 0, JSON_COMPACT);
     char *text = esp_arena_alloc(finder->arena, n + 1, 1);
@@ -237,7 +256,7 @@ static esp_status write_options(struct finder *finder)
     }
     json_dumpb(finder->options, text, n, JSON_COMPACT);
     finder->found.options = text;
-    return ESP_OK;
+    return add_lenient(finder);
 }
 
 esp_status esp_request_constraint(const struct esp_request_source *source, struct esp_arena *arena,

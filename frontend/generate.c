@@ -50,6 +50,7 @@ static struct esp_request_source source_of(const struct esp_generation *gen, uns
                                        .n_vocab = esp_vocab_n_tokens(gen->vocab),
                                        .api = api_bit,
                                        .strict_fields = gen->exchange->server->options->strict_fields,
+                                       .lenient = gen->exchange->server->options->lenient_schema,
                                        .random_seed = random_u64()};
 }
 

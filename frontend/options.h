@@ -31,7 +31,7 @@ struct esp_options {
     const char *host, *alias, *api_key_file, *tls_cert, *tls_key, *cors_origin, *chat_template, *log_level;
     uint32_t port;
     uint64_t max_body_bytes;
-    bool log_json, strict_fields, strict_model;
+    bool log_json, strict_fields, strict_model, lenient_schema;
     /* prompts and sampling (run, bench) */
     const char *prompt, *file; /* -p; -f ("-" = stdin) */
     const char *schema, *regex, *grammar, *choice;

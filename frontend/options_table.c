@@ -59,6 +59,8 @@ const struct esp_option esp_option_rows[] = {
      .help = "largest request body"},
     {"strict-fields", 0, ESP_OPTION_FLAG, ESP_VERB_SERVE, AT(strict_fields),
      .help = "refuse unknown request fields instead of warning"},
+    {"lenient-schema", 0, ESP_OPTION_FLAG, ESP_VERB_SERVE, AT(lenient_schema),
+     .help = "leave out what a schema asks and cannot be had, with a warning each, instead of refusing it"},
     {"strict-model", 0, ESP_OPTION_FLAG, ESP_VERB_SERVE, AT(strict_model),
      .help = "answer 404 to an unknown model name instead of serving it"},
     {"chat-template", 0, ESP_OPTION_TEXT, CHAT, AT(chat_template), .value = "FILE",
@@ -135,7 +137,7 @@ const struct esp_verb_row esp_verb_rows[] = {
 };
 const size_t esp_verb_n_rows = sizeof esp_verb_rows / sizeof esp_verb_rows[0];
 
-const char *const esp_option_later_names[] = {"cache-dir", "cache-bytes", "lenient-schema",
+const char *const esp_option_later_names[] = {"cache-dir", "cache-bytes",
                                               "trace",    "synthetic", "url",       "format",      "input",
                                               NULL};
 const char *const esp_verb_later_names[] = {"batch", "tree", "pull", "doctor", NULL};

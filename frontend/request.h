@@ -56,6 +56,7 @@ struct esp_request_source {
     uint32_t n_vocab;
     unsigned api; /* one of ESP_API_ */
     bool strict_fields;
+    bool lenient; /* the "lenient" of schemas whose options do not say */
     uint64_t random_seed; /* when the request gives none */
 };
 

@@ -16,6 +16,7 @@
 #include "runtime/base/utf8.h"
 
 #define COMPILE_BYTES_MAX (256u * 1024 * 1024)
+#define WEAK_MAX 24 /* keywords that lenient leaves out */
 #define WARNINGS_BYTES_MAX (64u * 1024)
 
 static esp_status one_start(struct esp_grammar *g, uint32_t expr)
@@ -147,14 +148,11 @@ static esp_status check_spec(const struct esp_grammar_spec *spec, struct esp_err
     return ESP_OK;
 }
 
-esp_status esp_grammar_compile(const struct esp_trie *trie, const struct esp_grammar_spec *spec,
+static esp_status compile_once(const struct esp_trie *trie, const struct esp_grammar_spec *spec,
                                struct esp_grammar **ret_grammar, struct esp_err *err)
 {
     struct esp_err own = {0};
-    esp_status status = check_spec(spec, err);
-    if (status != ESP_OK) {
-        return status;
-    }
+    esp_status status;
     struct esp_grammar *g = esp_calloc(ESP_TAG_GRAMMAR, 1, sizeof *g);
     if (g == NULL) {
         return esp_fail(err, ESP_ENOMEM, "out of memory for the grammar");
@@ -201,6 +199,32 @@ esp_status esp_grammar_compile(const struct esp_trie *trie, const struct esp_gra
     }
     *ret_grammar = g;
     return ESP_OK;
+}
+
+esp_status esp_grammar_compile(const struct esp_trie *trie, const struct esp_grammar_spec *spec,
+                               struct esp_grammar **ret_grammar, struct esp_err *err)
+{
+    struct esp_err errs[WEAK_MAX + 1];
+    struct esp_grammar_weak weak[WEAK_MAX];
+    struct esp_grammar_spec mine = *spec;
+    esp_status status = check_spec(spec, err);
+    for (int n = 0; status == ESP_OK; n++) {
+        errs[n] = (struct esp_err){0};
+        esp_status tried = compile_once(trie, &mine, ret_grammar, &errs[n]);
+        bool refused = tried == ESP_EUNSUPPORTED || tried == ESP_ELIMIT;
+        if (!refused || !spec->options.lenient || spec->kind != ESP_GRAMMAR_SCHEMA || n == WEAK_MAX) {
+            if (tried != ESP_OK && err != NULL) {
+                *err = errs[n];
+            }
+            return tried;
+        }
+        weak[n] = (struct esp_grammar_weak){errs[n].place, errs[n].message, NULL};
+        if (n > 0) {
+            weak[n - 1].next = &weak[n];
+        }
+        mine.options.weak = weak;
+    }
+    return status;
 }
 
 struct esp_grammar *esp_grammar_ref(struct esp_grammar *grammar)

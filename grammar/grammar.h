@@ -64,13 +64,19 @@ enum esp_grammar_kind {
 #define ESP_GRAMMAR_REGIONS_BYTES_MAX (8u * 1024 * 1024)
 enum esp_grammar_whitespace { ESP_WS_COMPACT, ESP_WS_LINE, ESP_WS_PRETTY };
 
+/* A place that was refused, and why: its keyword is left out. */
+struct esp_grammar_weak {
+    const char *place, *why;
+    const struct esp_grammar_weak *next;
+};
 /* Zero is the default of every field. */
 struct esp_grammar_options {
     bool order_any;       /* "order":"any"; default declared */
     enum esp_grammar_whitespace whitespace;
     bool escapes_any;     /* "escapes":"any"; default short */
     bool formats_annotate;/* "formats":"annotate"; default assert */
-    bool lenient;
+    bool lenient; /* what is refused is left out of a schema, and named in warnings */
+    const struct esp_grammar_weak *weak; /* compile's own */
     uint64_t fuel; /* steps a compile may take; 0 = ESP_GRAMMAR_FUEL */
 };
 #define ESP_GRAMMAR_FUEL 20000000u

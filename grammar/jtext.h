@@ -28,6 +28,7 @@ struct esp_jv {
     size_t source_bytes;
     struct esp_jv *parent, *child, *last, *next;
     void *extra;
+    bool weak; /* a keyword that the lenient option leaves out */
 };
 
 esp_status esp_jv_parse(struct esp_arena *arena, const char *text, size_t n_bytes, struct esp_jv **ret_root,

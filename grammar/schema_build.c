@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "grammar/objects.h"
-#include "grammar/schema.h"
+#include "grammar/schema_read.h"
 #include "grammar/vec.h"
 
 /* ---- Productive nodes -------------------------------------------------------------------------- */
@@ -508,6 +508,9 @@ esp_status esp_schema_compile(struct esp_exprs *x, struct esp_lens *lens, const 
     }
     if (status == ESP_OK) {
         status = esp_schema_draft(&s);
+    }
+    if (status == ESP_OK) {
+        status = esp_schema_weaken(&s);
     }
     if (status == ESP_OK) {
         status = expand_all(&s);

@@ -425,7 +425,7 @@ esp_status esp_schema_read(struct esp_schema *s, const struct esp_jv *v, struct 
     leaf->ref_only = ref != NULL && s->draft_given && (s->draft & NEW) == 0;
     for (const struct esp_jv *member = v->child; member != NULL && status == ESP_OK; member = member->next) {
         const struct keyword *k = find_keyword(s, member);
-        if (leaf->ref_only && member != ref) {
+        if (member->weak || (leaf->ref_only && member != ref)) {
             continue;
         }
         if (k == NULL) {

@@ -16,6 +16,11 @@ bool esp_schema_is_bool(const struct esp_jv *v);
 /* Is the member a keyword of the draft? */
 bool esp_schema_known(const struct esp_schema *s, const struct esp_jv *member);
 
+/* schema_ref.c: the value at a JSON pointer; NULL when there is none. */
+const struct esp_jv *esp_schema_at(struct esp_schema *s, const char *pointer);
+/* schema_lenient.c: leaves out what earlier compiles were refused for. */
+esp_status esp_schema_weaken(struct esp_schema *s);
+
 /* schema_assert.c */
 esp_schema_read_fn esp_schema_read_minimum;
 esp_schema_read_fn esp_schema_read_maximum;

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "grammar/schema_read.h"
 #include "grammar/schema_ref.h"
 #include "grammar/uri.h"
 
@@ -89,6 +90,13 @@ static const struct esp_jv *follow(const struct esp_jv *at, char *pointer, size_
         begin = end;
     }
     return at;
+}
+
+const struct esp_jv *esp_schema_at(struct esp_schema *s, const char *pointer)
+{
+    size_t n = strlen(pointer);
+    char *copy = esp_arena_strndup(&s->arena, pointer, n);
+    return copy == NULL ? NULL : follow(s->root, copy, n);
 }
 
 /* ---- Places in the document --------------------------------------------------------------------- */

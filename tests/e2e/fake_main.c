@@ -30,6 +30,7 @@ int main(int argc, char **argv)
         options.chat_template = strcmp(name, "chat-template") == 0 ? value : options.chat_template;
         options.max_body_bytes = strcmp(name, "max-body") == 0 ? strtoull(value, NULL, 10) : options.max_body_bytes;
         options.strict_fields = options.strict_fields || strcmp(name, "strict-fields") == 0;
+        options.lenient_schema = options.lenient_schema || strcmp(name, "lenient-schema") == 0;
         options.strict_model = options.strict_model || strcmp(name, "strict-model") == 0;
         options.log_json = options.log_json || strcmp(name, "log-json") == 0;
     }

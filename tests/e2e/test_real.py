@@ -208,6 +208,23 @@ def refused_grammars():
 
 
 @test
+def lenient_schemas():
+    schema = {"type": "array", "maxItems": 1, "items": {"enum": ["ab"], "pattern": "(a)\\1|ab"}}
+    ask = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    body = {"messages": say("Go"), "response_format": ask, "max_tokens": 24}
+    with serve() as server:
+        assert server.post("/v1/chat/completions", body).status == 400
+        ask["json_schema"]["options"] = {"lenient": True, "whitespace": "line"}
+        answer = server.post("/v1/chat/completions", body).json()
+        assert [(w["code"], w["param"]) for w in answer["warnings"]] == [("weakened", "/items/pattern")], answer
+        assert json.loads(answer["choices"][0]["message"]["content"]) in ([], ["ab"])
+    with serve("--lenient-schema") as server:
+        for options, status in ((None, 200), ({"whitespace": "line"}, 200), ({"lenient": False}, 400)):
+            ask["json_schema"]["options"] = options
+            assert server.post("/v1/chat/completions", body).status == status, options
+
+
+@test
 def errors_as_exceptions():
     with serve("--ctx", "512") as server:
         client = client_of(server)

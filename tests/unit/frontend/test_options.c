@@ -45,7 +45,7 @@ static void test_refusals(void)
         "serve -m x --device cuda:0",
         "serve -m x --device gpu",
         "serve -m x --tls-cert",
-        "serve -m x --lenient-schema",
+        "serve -m x --trace f",
         "serve -m x --log-level loud",
         "serve -m x --raw",
         "serve -m x y",

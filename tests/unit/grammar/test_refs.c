@@ -163,4 +163,43 @@ static void test_references(void)
     esp_trie_destroy(trie);
 }
 
-ESP_TEST_MAIN(T(test_uris), T(test_references))
+struct lenient_case {
+    const char *schema, *accept, *reject, *warned; /* accept NULL: still refused */
+};
+
+static void test_lenient(void)
+{
+    static const struct lenient_case cases[] = {
+        {"{\"type\":\"string\",\"pattern\":\"(a)\\\\1\",\"maxLength\":2}", "\"xy\"", "\"xyz\"", "\"/pattern\""},
+        {"{\"properties\":{\"pattern\":{\"$ref\":\"http://h/x\",\"type\":\"null\"}},\"additionalProperties\":false}",
+         "{\"pattern\":null}",
+         "{\"pattern\":1}",
+         "\"/properties/pattern/$ref\""},
+        /* Inside of not, leaving out the pattern would deny every string. */
+        {"{\"type\":\"string\",\"not\":{\"pattern\":\"(a)\\\\1\"}}", "\"xy\"", "1", "\"/not\""},
+        {"{\"type\":\"object\",\"patternProperties\":{\"(a)\\\\1\":true},\"additionalProperties\":false}",
+         "{\"x\":1}",
+         "1",
+         "\"/additionalProperties\""},
+        {"{\"type\":\"nothing\"}", NULL, NULL, NULL}};
+    struct esp_trie *trie = rig_trie();
+    for (size_t idx = 0; idx < sizeof cases / sizeof cases[0]; idx++) {
+        const struct lenient_case *c = &cases[idx];
+        struct esp_grammar_spec spec = {.text = c->schema, .n_bytes = strlen(c->schema)};
+        struct esp_grammar *grammar;
+        CHECK(esp_grammar_compile(trie, &spec, &grammar, NULL) != ESP_OK, "%s is refused", c->schema);
+        spec.options.lenient = true;
+        esp_status status = esp_grammar_compile(trie, &spec, &grammar, NULL);
+        CHECK((status == ESP_OK) == (c->accept != NULL), "%s: %d", c->schema, status);
+        if (status != ESP_OK) {
+            continue;
+        }
+        CHECK(rig_accepts(grammar, c->accept, strlen(c->accept)), "%s should take %s", c->schema, c->accept);
+        CHECK(!rig_accepts(grammar, c->reject, strlen(c->reject)), "%s should not take %s", c->schema, c->reject);
+        CHECK(strstr(esp_grammar_warnings(grammar), c->warned) != NULL, "%s warns of %s", c->schema, c->warned);
+        esp_grammar_unref(grammar);
+    }
+    esp_trie_destroy(trie);
+}
+
+ESP_TEST_MAIN(T(test_uris), T(test_references), T(test_lenient))
