@@ -4,6 +4,7 @@ usage: test_verbs.py PATH_OF_ESPALIER [test …]
 """
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -109,6 +110,20 @@ def inspect_judges_the_vocabulary():
         assert all(w in as_text.stdout.decode() for w in want), as_text
     warned = run("tokenize", "-m", model(), input=b'{"text":"a"}\n').stderr
     assert warned.count(b"have no token") == 1 and b": 04 06 13-14 16 1D F1-F2\n" in warned, warned
+
+
+@test
+def grammar_of_a_file():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "a.gbnf")
+        with open(path, "w") as file:
+            file.write('root ::= "[" [a-c]{2} ("," [a-c]{2}){1,3} "]" # a list\n')
+        done = run("run", "-m", model(), "--raw", "-p", "x", "--grammar", path)
+        assert done.returncode == 0 and re.fullmatch(rb"\[[a-c]{2}(,[a-c]{2}){1,3}\]\n", done.stdout), done
+        with open(path, "w") as file:
+            file.write('root ::= "a"\n  ]\n')
+        done = run("run", "-m", model(), "--raw", "-p", "x", "--grammar", path)
+        assert done.returncode == 1 and b"line 2, column 3" in done.stderr, done
 
 
 @test
