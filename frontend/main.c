@@ -26,6 +26,7 @@ static const struct {
     {"inspect", esp_verb_inspect},
     {"logits", esp_verb_logits},
     {"perplexity", esp_verb_perplexity},
+    {"tree", esp_verb_tree},
 };
 
 #define LOG_LINE_BYTES 8192

@@ -26,6 +26,7 @@ struct esp_options {
     uint64_t kv_bytes;
     bool cache_off;
     const char *cache_dir;
+    const char *url, *format; /* tree */
     uint64_t cache_bytes;
     /* server */
     const char *host, *alias, *api_key_file, *tls_cert, *tls_key, *cors_origin, *chat_template, *log_level;
@@ -71,6 +72,7 @@ int esp_verb_tokenize(const struct esp_options *options);
 int esp_verb_render(const struct esp_options *options);
 int esp_verb_inspect(const struct esp_options *options);
 int esp_verb_logits(const struct esp_options *options);
+int esp_verb_tree(const struct esp_options *options);
 int esp_verb_perplexity(const struct esp_options *options);
 
 #endif

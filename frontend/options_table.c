@@ -45,7 +45,7 @@ const struct esp_option esp_option_rows[] = {
      .help = "port to listen on; 0 = any free one"},
     {"alias", 0, ESP_OPTION_TEXT, ESP_VERB_SERVE, AT(alias), .value = "NAME",
      .help = "the model's name in answers; default: the name of its file"},
-    {"api-key-file", 0, ESP_OPTION_TEXT, ESP_VERB_SERVE, AT(api_key_file), .value = "FILE",
+    {"api-key-file", 0, ESP_OPTION_TEXT, ESP_VERB_SERVE | ESP_VERB_TREE, AT(api_key_file), .value = "FILE",
      .help = "accepted API keys, one a line, read again on SIGHUP; default: none needed"},
     {"tls-cert", 0, ESP_OPTION_TEXT, ESP_VERB_SERVE, AT(tls_cert), .value = "FILE",
      .help = "certificate chain (PEM): listen with TLS"},
@@ -114,6 +114,10 @@ const struct esp_option esp_option_rows[] = {
     {"full", 0, ESP_OPTION_FLAG, ESP_VERB_INSPECT, AT(full), .help = "print long arrays whole"},
     {"oracle", 0, ESP_OPTION_FLAG, ESP_VERB_GRAMMAR, AT(oracle),
      .help = "compare every mask with a brute-force one"},
+    {"url", 0, ESP_OPTION_TEXT, ESP_VERB_TREE, AT(url), "http://127.0.0.1:8080", .value = "URL",
+     .help = "a running server"},
+    {"format", 0, ESP_OPTION_NAME, ESP_VERB_TREE, AT(format), "text", .names = "text|dot|svg|json", .value = "NAME",
+     .help = "text, dot (for Graphviz), svg or json"},
     /* the program */
     {"log-level", 0, ESP_OPTION_NAME, ESP_VERB_ALL, AT(log_level), "info", .names = "error|warn|info|debug",
      .value = "NAME", .help = "lines on standard error: error, warn, info or debug"},
@@ -133,6 +137,7 @@ const struct esp_verb_row esp_verb_rows[] = {
     {"render", ESP_VERB_RENDER, "render --template FILE", "chats as JSON lines in, prompts out"},
     {"inspect", ESP_VERB_INSPECT, "inspect GGUF", "metadata and tensors of a model file"},
     {"logits", ESP_VERB_LOGITS, "logits -m MODEL --tokens 1,2,3", "the model's output at every position"},
+    {"tree", ESP_VERB_TREE, "tree [--url URL] [--format NAME]", "the prompts that a running server has cached"},
     {"perplexity", ESP_VERB_PERPLEXITY, "perplexity -m MODEL -f TEXT", "mean negative log-likelihood of a text"},
 };
 const size_t esp_verb_n_rows = sizeof esp_verb_rows / sizeof esp_verb_rows[0];

@@ -29,7 +29,8 @@ enum esp_verb_bit {
     ESP_VERB_INSPECT = 1 << 6,
     ESP_VERB_LOGITS = 1 << 7,
     ESP_VERB_PERPLEXITY = 1 << 8,
-    ESP_VERB_ALL = (1 << 9) - 1
+    ESP_VERB_TREE = 1 << 9,
+    ESP_VERB_ALL = (1 << 10) - 1
 };
 
 struct esp_option {

@@ -59,7 +59,8 @@ struct esp_tree_node {
     uint32_t refs; /* leases through this node */
     uint32_t n_children;
     uint32_t n_children_in[ESP_CLASSES]; /* children on that list */
-    uint32_t session; /* that used it first */
+    uint8_t class_before; /* of before the present leases */
+    uint32_t session;     /* that used it first */
     uint32_t sibling_prev; /* towards the most recently used */
     uint32_t pin;     /* one more than the index of the pin that ends here; 0 = none */
 } __attribute__((aligned(64)));

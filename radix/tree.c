@@ -189,6 +189,7 @@ static void ref_add(struct esp_tree *tree, uint32_t idx)
     if (node->refs++ == 0) {
         tree->n_referenced++;
         esp_tree_evictable_remove(tree, idx);
+        node->class_before = node->class;
         node->class = ESP_CLASS_TAIL;
     }
     if (node->pin != 0) {
@@ -217,7 +218,7 @@ void esp_tree_lease_down(struct esp_tree *tree, struct esp_node_id from, struct 
     }
 }
 
-void esp_tree_release(struct esp_tree *tree, struct esp_node_id node, enum esp_evict_class class)
+static void release(struct esp_tree *tree, struct esp_node_id node, enum esp_evict_class class, bool unchanged)
 {
     assert(esp_tree_node_alive(tree, node) && class < ESP_CLASS_PINNED);
     uint32_t parent;
@@ -225,8 +226,9 @@ void esp_tree_release(struct esp_tree *tree, struct esp_node_id node, enum esp_e
         struct esp_tree_node *at = &tree->nodes[idx];
         parent = at->parent;
         assert(at->refs > 0);
-        if (at->class < class) {
-            at->class = (uint8_t)class;
+        uint8_t least = unchanged && at->refs == 1 ? at->class_before : (uint8_t)class;
+        if (at->class < least) {
+            at->class = least;
         }
         esp_tree_touch(tree, idx);
         if (--at->refs == 0) {
@@ -238,6 +240,16 @@ void esp_tree_release(struct esp_tree *tree, struct esp_node_id node, enum esp_e
             }
         }
     }
+}
+
+void esp_tree_release(struct esp_tree *tree, struct esp_node_id node, enum esp_evict_class class)
+{
+    release(tree, node, class, false);
+}
+
+void esp_tree_release_unchanged(struct esp_tree *tree, struct esp_node_id node)
+{
+    release(tree, node, ESP_CLASS_TAIL, true);
 }
 
 static uint32_t *child_head_of(struct esp_tree *tree, uint32_t ns, uint32_t parent)
@@ -268,6 +280,7 @@ static void enter(struct esp_tree *tree, uint32_t ns, uint32_t parent, struct es
     }
     tree->spaces[ns].n_nodes++;
     node->class = ESP_CLASS_TAIL;
+    node->class_before = ESP_CLASS_TAIL;
     node->session = ESP_TREE_SESSION_NONE;
     node->shared = false;
     node->turn_end = false;

@@ -133,6 +133,9 @@ void esp_tree_lease_down(struct esp_tree *tree, struct esp_node_id from, struct 
  * To let only the tail of an answer go first: lease the last prompt node, release the deepest node as
  * ESP_CLASS_TAIL, then release the last prompt node as ESP_CLASS_NORMAL. */
 void esp_tree_release(struct esp_tree *tree, struct esp_node_id node, enum esp_evict_class class);
+/* Gives back what was only looked at or copied: nodes that become unreferenced have the class again that they had
+ * before they were leased, or a higher one that was given meanwhile. */
+void esp_tree_release_unchanged(struct esp_tree *tree, struct esp_node_id node);
 
 /* ---- Conversations: which pages come back (life.c) ----
  *

@@ -462,7 +462,7 @@ void esp_sched_plan(struct esp_sched *sched)
 void esp_sched_end_copies(struct esp_sched *sched)
 {
     for (uint32_t i = 0; i < sched->plan.n_copies; i++) {
-        esp_tree_release(sched->lease.tree, sched->plan.copy_nodes[i], ESP_CLASS_NORMAL);
+        esp_tree_release_unchanged(sched->lease.tree, sched->plan.copy_nodes[i]);
     }
     sched->plan.n_copies = 0;
 }

@@ -2,6 +2,7 @@
 
 usage: test_cache.py PATH_OF_ESPALIER [test …]
 """
+import json
 import os
 import random
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import xml.etree.ElementTree
 
 from kit import Server, Skip, run_tests, test
 
@@ -121,6 +123,29 @@ def bad_marks_are_named():
         marked = {"role": "user", "content": "x", "prompt_cache_breakpoint": True}
         reply = server.post("/v1/chat/completions", {"messages": [marked] * 17})
         assert reply.status == 400 and "16" in reply.error()["message"], reply.body
+
+
+@test
+def pictures_of_a_running_server():
+    with serve() as server:
+        ask(server, "a ticket <about> \"tags\" & ünïcode", done=False)
+        ask(server, "another ticket " * 20)
+
+        def tree(*args):
+            return subprocess.run([PROGRAM, "tree", *args], capture_output=True, text=True, check=False)
+
+        text, dot, svg, raw = [tree("--url", server.url, "--format", name) for name in ["text", "dot", "svg", "json"]]
+        assert [one.returncode for one in (text, dot, svg, raw)] == [0] * 4, text.stderr
+        assert "namespace 0" in text.stdout and "You are the triag" in text.stdout and "return" in text.stdout, text.stdout
+        assert dot.stdout.startswith("digraph") and dot.stdout.count("->") >= 3, dot.stdout
+        boxes = xml.etree.ElementTree.fromstring(svg.stdout).findall("{http://www.w3.org/2000/svg}rect")
+        assert len(boxes) == text.stdout.count("refs"), svg.stdout
+        assert json.loads(raw.stdout)["nodes"]
+        assert tree("--url", server.url).stdout.count("\n") == text.stdout.count("\n"), "text is the default"
+        for url in ["https://127.0.0.1:1", "", "http://", "http://x:123456789"]:
+            assert tree("--url", url).returncode == 2, url
+        gone = tree("--url", "http://127.0.0.1:1")
+        assert gone.returncode == 1 and "refused" in gone.stderr, gone.stderr
 
 
 # ---- the page file ----

@@ -109,7 +109,12 @@ static void op_release(void)
     }
     int lease = take_lease();
     uint32_t class = below(ESP_CLASS_PINNED);
-    esp_tree_release(w.tree, w.nodes[lease].id, (enum esp_evict_class)class);
+    if (below(4) == 0) {
+        class = ESP_CLASSES;
+        esp_tree_release_unchanged(w.tree, w.nodes[lease].id);
+    } else {
+        esp_tree_release(w.tree, w.nodes[lease].id, (enum esp_evict_class)class);
+    }
     twin_release(lease, class, true);
 }
 
@@ -309,7 +314,7 @@ static void op_flush(void)
 
 static void op_time(void)
 {
-    int64_t step_ns = below(32) == 0 ? (int64_t)below(500) * 1000000000 : below(1000);
+    int64_t step_ns = below(8) == 0 ? (int64_t)below(1500) * 1000000000 : below(1000);
     if (below(4) == 0) {
         esp_tree_set_now(w.tree, w.now_ns - step_ns); /* a clock that jumps back changes nothing */
         return;

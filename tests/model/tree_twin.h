@@ -15,7 +15,7 @@ struct twin_node {
     bool used;
     uint32_t space, depth;
     uint32_t tokens[DEPTH_MAX * P]; /* depth pages of them */
-    uint32_t refs, class;
+    uint32_t refs, class, class_before;
     uint64_t seq;
     int64_t used_ns;
     uint32_t session;
@@ -141,6 +141,7 @@ static inline void twin_pin_used(int at)
 
 static inline void twin_ref(int at)
 {
+    w.nodes[at].class_before = w.nodes[at].refs == 0 ? w.nodes[at].class : w.nodes[at].class_before;
     w.nodes[at].class = w.nodes[at].refs == 0 ? 0 : w.nodes[at].class;
     w.nodes[at].refs++;
     twin_pin_used(at);
@@ -225,12 +226,15 @@ static inline int twin_copy(uint32_t space, const uint32_t *tokens, uint32_t dep
     return best;
 }
 
+/* class ESP_CLASSES: unchanged. */
 static inline void twin_release(int lease, uint32_t class, bool check)
 {
     for (int at = lease, up; at >= 0; at = up) {
         struct twin_node *node = &w.nodes[at];
         up = twin_parent(at);
-        node->class = class > node->class ? class : node->class;
+        uint32_t unchanged = node->refs == 1 ? node->class_before : 0;
+        uint32_t least = class == ESP_CLASSES ? unchanged : class;
+        node->class = least > node->class ? least : node->class;
         twin_use(at);
         node->refs--;
         bool stays = node->refs > 0 || node->cached;

@@ -393,5 +393,5 @@ static void test_cleanup(void)
 }
 
 ESP_TEST_MAIN(T(test_saved_pages_come_back), T(test_one_writes_others_read), T(test_foreign_files_are_replaced),
-              T(test_refusals), T(test_full_file), T(test_parent_stays), T(test_collisions), T(test_every_call_may_fail),
-              T(test_damage), T(test_cleanup))
+              T(test_refusals), T(test_full_file), T(test_parent_stays), T(test_collisions),
+              T(test_every_call_may_fail), T(test_damage), T(test_cleanup))
