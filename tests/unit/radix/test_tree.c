@@ -478,7 +478,7 @@ static void test_create_survives_every_failure(void)
         CHECK(tree != NULL || esp_alloc_live() == n_live, "leak at %llu", (unsigned long long)at);
         n_failures += fired;
     }
-    CHECK(n_failures == 6, "%d places to fail", n_failures);
+    CHECK(n_failures == 7, "%d places to fail", n_failures);
     struct esp_field field = {"x", 1};
     struct esp_ns_id ns;
     esp_alloc_fail_at(1);
