@@ -121,7 +121,9 @@ static esp_status check_branches(const struct esp_job_spec *spec, const struct e
     return status;
 }
 
-static esp_status check_labels(const struct esp_request *r, const struct esp_job_limits *limits, struct esp_err *err)
+/* n_prompt: of the branch that is scored, the first. */
+static esp_status check_labels(const struct esp_request *r, uint32_t n_prompt, const struct esp_job_limits *limits,
+                               struct esp_err *err)
 {
     uint32_t n_room = limits->n_ctx < limits->n_pool ? limits->n_ctx : limits->n_pool;
     if (r->n_labels > ESP_LABELS_MAX || (r->n_labels > 0 && r->labels == NULL)) {
@@ -138,9 +140,9 @@ static esp_status check_labels(const struct esp_request *r, const struct esp_job
             }
         }
         /* Beside the prompt a path of its own needs the last page of it again, and its tokens. */
-        if (r->n_tokens + label->n_tokens + 2 * ESP_TREE_PAGE_TOKENS > n_room) {
+        if (n_prompt + label->n_tokens + 2 * ESP_TREE_PAGE_TOKENS > n_room) {
             esp_fail(err, ESP_ELIMIT, "a prompt of %u tokens and a label of %u do not fit the context of %u, with room "
-                     "for two pages", r->n_tokens, label->n_tokens, n_room);
+                     "for two pages", n_prompt, label->n_tokens, n_room);
             esp_err_place(err, "labels");
             return ESP_ELIMIT;
         }
@@ -172,7 +174,8 @@ static esp_status check(const struct esp_job_spec *spec, const struct esp_job_li
     status = status == ESP_OK ? check_order(r, err) : status;
     status = status == ESP_OK ? check_tokens(r->tokens, r->n_tokens, 0, limits, "tokens", err) : status;
     status = status == ESP_OK && spec->branches != NULL ? check_branches(spec, limits, err) : status;
-    status = status == ESP_OK ? check_labels(r, limits, err) : status;
+    uint32_t n_first = r->n_tokens + (status == ESP_OK && spec->branches != NULL ? spec->branches[0].n_suffix : 0);
+    status = status == ESP_OK ? check_labels(r, n_first, limits, err) : status;
     return status == ESP_OK ? check_sampling(&r->sampling, limits->n_vocab, err) : status;
 }
 

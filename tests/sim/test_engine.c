@@ -400,6 +400,8 @@ static void test_no_alloc(void)
 /* Every allocation of an engine's life fails once; what fails is reported and leaks nothing. */
 static void test_alloc_failures(void)
 {
+    static const uint32_t idle_tokens[40] = {1, 2, 3};
+    static const struct esp_label labels[] = {{idle_tokens, 3}, {idle_tokens, 1}};
     uint64_t n_live = esp_alloc_live();
     bool fired = true;
     uint64_t n = 0;
@@ -414,6 +416,10 @@ static void test_alloc_failures(void)
                 struct rig_request request = request_of(30, 5, i, 20);
                 request.n = 2;
                 request.salt = i == 0 ? "s" : NULL;
+                request.forked = i == 1;
+                request.fork[1].n_suffix = 20;
+                request.labels = i == 2 ? labels : NULL;
+                request.n_labels = i == 2 ? 2 : 0;
                 esp_status status;
                 rig_submit(&rig, &request, &status, NULL);
                 CHECK(status == ESP_OK || status == ESP_ENOMEM, "status %d", status);
@@ -422,6 +428,11 @@ static void test_alloc_failures(void)
             char *text = NULL;
             esp_cache_dump(rig.engine, 100, &text, NULL);
             esp_text_free(text);
+            struct esp_explanation why;
+            struct esp_request idle = {.tokens = idle_tokens, .n_tokens = 40, .sampling = esp_sampling_default()};
+            esp_request_id id;
+            esp_explain(rig.engine, &idle, &why, NULL);
+            esp_prefill(rig.engine, &idle, &id, NULL);
             esp_logits(rig.engine, (const uint32_t[]){1, 2}, 2, visit_nothing, NULL, NULL);
             rig_check_idle(&rig);
             CHECK(rig.failure[0] == '\0', "allocation %llu: %s", (unsigned long long)n, rig.failure);
@@ -436,6 +447,8 @@ static void test_alloc_failures(void)
 /* Every operation of the device fails once: the requests of that step end with an error, others do not. */
 static void test_device_failures(void)
 {
+    static const uint32_t texts[] = {1, 2, 3};
+    static const struct esp_label labels[] = {{texts, 3}, {texts + 1, 1}};
     uint64_t n_live = esp_alloc_live();
     for (uint64_t n = 1; n < 300; n++) {
         struct rig rig;
@@ -446,6 +459,8 @@ static void test_device_failures(void)
         esp_hash_fail_at(rig.model->dev, n);
         for (uint64_t i = 0; i < 5; i++) {
             struct rig_request request = request_of(40, 5, i, 6);
+            request.labels = i == 1 ? labels : NULL;
+            request.n_labels = i == 1 ? 2 : 0;
             must_submit(&rig, &request)->cancelled = true; /* it may be cut short */
         }
         for (int i = 0; i < 200 && rig.n_open > 0; i++) {

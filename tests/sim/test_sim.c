@@ -18,6 +18,9 @@
 
 static struct esp_grammar *grammars[3]; /* shared by all seeds, so that their masks are warm */
 static struct esp_trie *trie;
+static const uint32_t label_tokens[] = {1, 2, 1, 2, 7, 9, 9, 4, 4, 4, 4, 4};
+static const struct esp_label labels[] = {{label_tokens, 1}, {label_tokens + 2, 3}, {label_tokens, 2},
+                                          {label_tokens + 5, 2}, {label_tokens + 7, 5}};
 
 static char path[64];
 static struct esp_rng disk_rng;
@@ -121,6 +124,53 @@ static void draw_prompt(struct load *load, struct rig_request *request)
     request->n_prompt = n;
 }
 
+static void draw_fork(struct load *load, struct rig_request *request)
+{
+    request->forked = chance(load, 15);
+    if (!request->forked) {
+        return;
+    }
+    request->n = 1 + below(load, RIG_BRANCHES_MAX);
+    for (uint32_t b = 0; b < request->n; b++) {
+        request->fork[b].n_suffix = chance(load, 20) ? 0 : below(load, 40);
+        request->fork[b].n_max = chance(load, 50) ? 0 : 1 + below(load, 30);
+        request->fork[b].grammar = chance(load, 25) ? grammars[below(load, 3)] : NULL;
+        for (uint32_t i = 0; i < request->fork[b].n_suffix; i++) {
+            request->fork[b].suffix[i] = below(load, ESP_HASH_VOCAB);
+        }
+    }
+}
+
+/* A prompt in idle time, cancelled now and then; and a question that must change nothing. */
+static void ask_idle(struct load *load)
+{
+    struct esp_request request = {.tokens = load->docs[below(load, DOCS)], .n_tokens = 1 + below(load, DOC_TOKENS - 1),
+                                  .sampling = esp_sampling_default()};
+    struct esp_explanation why;
+    esp_request_id id;
+    esp_status status = esp_prefill(load->rig.engine, &request, &id, NULL);
+    CHECK(status == ESP_OK || status == ESP_ELIMIT || status == ESP_EBUSY, "prefill: %d", status);
+    if (status == ESP_OK && chance(load, 30)) {
+        esp_cancel(load->rig.engine, id);
+    }
+    CHECK(esp_explain(load->rig.engine, &request, &why, NULL) == ESP_OK && why.n_cached < request.n_tokens, "explain");
+    CHECK(why.have == ESP_TOKEN_NONE || why.have != why.want, "%u is not %u", why.have, why.want);
+}
+
+static bool fits(const struct load *load, const struct rig_request *request)
+{
+    uint32_t room = load->rig.n_ctx < load->rig.n_pool ? load->rig.n_ctx : load->rig.n_pool;
+    uint32_t n_first = request->n_prompt + (request->forked ? request->fork[0].n_suffix : 0);
+    bool all = request->n_prompt < room;
+    for (uint32_t b = 0; b < request->n && request->forked; b++) {
+        all = all && request->n_prompt + request->fork[b].n_suffix < room;
+    }
+    for (uint32_t i = 0; i < request->n_labels; i++) {
+        all = all && n_first + labels[i].n_tokens + 2 * ESP_PAGE_TOKENS <= room;
+    }
+    return all;
+}
+
 static void submit(struct load *load)
 {
     static const char *const salts[] = {NULL, NULL, NULL, "", "a", "ab"};
@@ -134,6 +184,14 @@ static void submit(struct load *load)
     };
     request.grammar = chance(load, 25) ? grammars[below(load, 3)] : NULL;
     request.end_token = RIG_END_TOKEN;
+    static const char *const tenants[] = {NULL, NULL, "x", "y"};
+    request.tenant = tenants[below(load, 4)];
+    request.priority = chance(load, 20) ? (int)below(load, 5) - 2 : 0;
+    draw_fork(load, &request);
+    if (chance(load, 15)) {
+        request.labels = labels;
+        request.n_labels = 1 + below(load, 5);
+    }
     draw_prompt(load, &request);
     if (chance(load, 15)) {
         request.pin = (struct esp_pin){1 + below(load, request.n_prompt), 1 + below(load, 1000000)};
@@ -143,8 +201,7 @@ static void submit(struct load *load)
         struct esp_err err;
         rig_submit(&load->rig, &request, &status, &err);
         load->n_refused += status != ESP_OK;
-        bool fits = request.n_prompt < load->rig.n_ctx && request.n_prompt < load->rig.n_pool;
-        CHECK(status == ESP_OK || status == (fits ? ESP_EBUSY : ESP_ELIMIT), "status %d", status);
+        CHECK(status == ESP_OK || status == (fits(load, &request) ? ESP_EBUSY : ESP_ELIMIT), "status %d", status);
     }
 }
 
@@ -184,6 +241,8 @@ static void act(struct load *load)
         esp_cache_flush(rig->engine);
     } else if (what < 41) {
         ask_logits(load);
+    } else if (what == 43 || what == 44) {
+        ask_idle(load);
     } else if (what == 42 && rig->n_requests > 0) {
         esp_turn_over(rig->engine, rig->requests[below(load, rig->n_requests)]->id, chance(load, 50));
     } else if (what == 41) {
