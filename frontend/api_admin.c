@@ -25,6 +25,7 @@ void esp_api_metrics(struct esp_exchange *exchange)
     esp_engine_get_info(engine, &info);
     exchange->content_type = "text/plain; version=0.0.4; charset=utf-8";
     esp_metrics_write(&exchange->out, &metrics, &info);
+    esp_metrics_alias(&exchange->out, &metrics, &info);
 }
 
 void esp_api_openapi(struct esp_exchange *exchange)

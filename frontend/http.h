@@ -223,6 +223,7 @@ void esp_api_response_get(struct esp_exchange *exchange);
 void esp_api_response_delete(struct esp_exchange *exchange);
 
 void esp_metrics_write(struct esp_buf *buf, const struct esp_metrics *metrics, const struct esp_engine_info *info);
+void esp_metrics_alias(struct esp_buf *buf, const struct esp_metrics *m, const struct esp_engine_info *info);
 /* One line a finished exchange, on standard error. */
 void esp_serve_log(struct esp_exchange *exchange, const char *finish);
 

@@ -98,6 +98,23 @@ def whole_prompts_are_pinned_until_their_time():
 
 
 @test
+def dashboards_find_their_names():
+    with serve() as server:
+        ask(server, "one")
+        ask(server, "two")
+        text = server.get("/metrics").body.decode()
+
+        def of(name):
+            (line,) = [line for line in text.splitlines() if line.startswith(f"vllm:{name}{{")]
+            return float(line.rsplit(" ", 1)[1])
+
+        assert of("prefix_cache_hits_total") == server.metric('espalier_prompt_tokens_total{source="cached"}') > 300
+        assert of("prefix_cache_queries_total") == of("prompt_tokens_total") > of("prefix_cache_hits_total")
+        assert of("generation_tokens_total") == 4 and of("num_requests_running") == 0
+        assert of("time_to_first_token_seconds_count") == 2 and of("kv_cache_usage_perc") == 0
+
+
+@test
 def beyond_the_budget_is_refused():
     with serve("--ctx", "1024", "--kv-bytes", "37440K") as server:  # 640 tokens may be pinned
         assert usage(ask(server, "one", prompt_cache_options={"ttl": "5m"}))[2] == 0
