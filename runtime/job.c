@@ -106,6 +106,9 @@ static esp_status check_branches(const struct esp_job_spec *spec, const struct e
                                  struct esp_err *err)
 {
     esp_status status = ESP_OK;
+    if (spec->branches == NULL) {
+        return ESP_OK;
+    }
     if (spec->n_branches == 0 || spec->n_branches > ESP_JOB_BRANCHES_MAX) {
         return invalid(err, "branches", "are not 1 to 64");
     }
@@ -121,10 +124,11 @@ static esp_status check_branches(const struct esp_job_spec *spec, const struct e
     return status;
 }
 
-/* n_prompt: of the branch that is scored, the first. */
-static esp_status check_labels(const struct esp_request *r, uint32_t n_prompt, const struct esp_job_limits *limits,
+static esp_status check_labels(const struct esp_job_spec *spec, const struct esp_job_limits *limits,
                                struct esp_err *err)
 {
+    const struct esp_request *r = spec->request;
+    uint32_t n_prompt = r->n_tokens + (spec->branches == NULL ? 0 : spec->branches[0].n_suffix); /* that is scored */
     uint32_t n_room = limits->n_ctx < limits->n_pool ? limits->n_ctx : limits->n_pool;
     if (r->n_labels > ESP_LABELS_MAX || (r->n_labels > 0 && r->labels == NULL)) {
         return invalid(err, "n_labels", "is above 1024, or the array is missing");
@@ -173,9 +177,8 @@ static esp_status check(const struct esp_job_spec *spec, const struct esp_job_li
     esp_status status = check_kept(r, err);
     status = status == ESP_OK ? check_order(r, err) : status;
     status = status == ESP_OK ? check_tokens(r->tokens, r->n_tokens, 0, limits, "tokens", err) : status;
-    status = status == ESP_OK && spec->branches != NULL ? check_branches(spec, limits, err) : status;
-    uint32_t n_first = r->n_tokens + (status == ESP_OK && spec->branches != NULL ? spec->branches[0].n_suffix : 0);
-    status = status == ESP_OK ? check_labels(r, n_first, limits, err) : status;
+    status = status == ESP_OK ? check_branches(spec, limits, err) : status;
+    status = status == ESP_OK ? check_labels(spec, limits, err) : status;
     return status == ESP_OK ? check_sampling(&r->sampling, limits->n_vocab, err) : status;
 }
 

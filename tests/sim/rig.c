@@ -387,13 +387,13 @@ bool rig_drain(struct rig *rig)
             wrong(rig, "the engine stands still with %u branches open", rig->n_open);
         }
     }
+    while (rig->failure[0] == '\0' && rig_step(rig, 1000)) { /* idle work has no events */
+    }
     return rig->failure[0] == '\0';
 }
 
 void rig_check_idle(struct rig *rig)
 {
-    while (rig->failure[0] == '\0' && rig_step(rig, 1000)) { /* idle work has no events */
-    }
     struct esp_metrics m;
     esp_get_metrics(rig->engine, &m);
     if (m.kv_pages_leased != 0 || m.kv_pages[ESP_PAGES_PRIVATE] != 0 || m.kv_pages[ESP_PAGES_PENDING] != 0 ||
