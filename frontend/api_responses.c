@@ -368,12 +368,14 @@ static void write_items(struct esp_exchange *exchange, const char *id)
 void esp_api_response_get(struct esp_exchange *exchange)
 {
     char id[64];
-    if (strstr(exchange->path, "/input_items") != NULL) {
-        if (id_of(exchange, "/input_items", id, sizeof id)) {
-            write_items(exchange, id);
-        }
-    } else if (id_of(exchange, "", id, sizeof id) &&
-               !esp_kept_get(exchange->server->store, id, NULL, NULL, &exchange->out)) {
+    bool items = strstr(exchange->path, "/input_items") != NULL;
+    if (!id_of(exchange, items ? "/input_items" : "", id, sizeof id)) {
+        return;
+    }
+    esp_kept_use(exchange->server->store, id);
+    if (items) {
+        write_items(exchange, id);
+    } else if (!esp_kept_get(exchange->server->store, id, NULL, NULL, &exchange->out)) {
         esp_exchange_fail(exchange, 404, "id", "not_found", "there is no stored answer '%s'", id);
     }
 }

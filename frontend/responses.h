@@ -30,8 +30,9 @@ void esp_kept_destroy(struct esp_kept *store); /* NULL is fine */
 /* Copies everything. What does not fit is not kept. previous: "" or an id. */
 void esp_kept_put(struct esp_kept *store, const char *id, const char *previous, const struct esp_buf *input,
                    const struct esp_buf *response);
-/* Appends to the buffers that are not NULL; false when there is no such answer. ret_previous: of 64 bytes, or NULL. A
- * stored answer that is read, and what it goes on from, is in use. */
+/* The answer, and what it goes on from, was used. */
+void esp_kept_use(struct esp_kept *store, const char *id);
+/* Appends to the buffers that are not NULL; false when there is no such answer. ret_previous: of 64 bytes, or NULL. */
 bool esp_kept_get(struct esp_kept *store, const char *id, char *ret_previous, struct esp_buf *input,
                    struct esp_buf *response);
 bool esp_kept_delete(struct esp_kept *store, const char *id);

@@ -179,6 +179,45 @@ static esp_status add_reasoning(struct turn *turn, const json_t *item)
     return add_texts(turn, text, ".content", &turn->reasoning);
 }
 
+/* An item of a stored answer by its id, which begins with that of the answer: msg_HEX_3 is of resp_HEX. */
+static json_t *referred(struct turn *turn, const char *id)
+{
+    char response_id[64];
+    struct esp_buf response;
+    struct esp_err err = {0};
+    json_t *found = NULL;
+    const char *from = id == NULL ? NULL : strchr(id, '_'), *to = from == NULL ? NULL : strrchr(id, '_');
+    if (to == from || to - from >= 48) {
+        return NULL;
+    }
+    snprintf(response_id, sizeof response_id, "resp%.*s", (int)(to - from), from);
+    esp_buf_init(&response, ESP_TAG_HTTP, ESP_STORE_BYTES_MAX + 1u);
+    if (esp_kept_get(turn->responses->adapt.exchange->server->store, response_id, NULL, NULL, &response)) {
+        json_t *answer = esp_json_parse(response.data, response.n, &err);
+        const json_t *output = json_object_get(answer, "output");
+        for (size_t idx = 0; idx < json_array_size(output) && found == NULL; idx++) {
+            json_t *item = json_array_get(output, idx);
+            found = is(string_of(item, "id"), id) ? json_incref(item) : NULL;
+        }
+        json_decref(answer);
+    }
+    esp_buf_finish(&response);
+    return found;
+}
+
+static esp_status add_item(struct turn *turn, const json_t *item);
+
+static esp_status add_reference(struct turn *turn, const json_t *item)
+{
+    json_t *found = referred(turn, string_of(item, "id"));
+    if (found == NULL) {
+        return refuse(turn, "there is no such item of a stored answer", ".id");
+    }
+    esp_status status = add_item(turn, found); /* never a reference itself: answers hold none */
+    json_decref(found);
+    return status;
+}
+
 static esp_status add_item(struct turn *turn, const json_t *item)
 {
     static const char *const skipped[] = {
@@ -199,6 +238,9 @@ static esp_status add_item(struct turn *turn, const json_t *item)
     }
     if (is(type, "reasoning")) {
         return add_reasoning(turn, item);
+    }
+    if (is(type, "item_reference") || (type == NULL && string_of(item, "id") != NULL)) {
+        return add_reference(turn, item);
     }
     for (size_t idx = 0; idx < sizeof skipped / sizeof skipped[0]; idx++) {
         if (is(type, skipped[idx])) {
@@ -280,6 +322,7 @@ static esp_status add_previous(struct turn *turn)
     if (strlen(named) >= sizeof id || !esp_kept_get(adapt->exchange->server->store, id, NULL, NULL, NULL)) {
         status = esp_adapt_refuse(adapt, "there is no such stored answer", "previous_response_id");
     }
+    esp_kept_use(adapt->exchange->server->store, id);
     while (status == ESP_OK && id[0] != '\0') {
         esp_buf_add(&chain, id, sizeof id);
         if (chain.failed || !esp_kept_get(adapt->exchange->server->store, id, previous, NULL, NULL)) {

@@ -118,13 +118,19 @@ void esp_kept_put(struct esp_kept *store, const char *id, const char *previous, 
     pthread_mutex_unlock(&store->lock);
 }
 
+void esp_kept_use(struct esp_kept *store, const char *id)
+{
+    pthread_mutex_lock(&store->lock);
+    touch(store, find(store, id));
+    pthread_mutex_unlock(&store->lock);
+}
+
 bool esp_kept_get(struct esp_kept *store, const char *id, char *ret_previous, struct esp_buf *input,
                    struct esp_buf *response)
 {
     pthread_mutex_lock(&store->lock);
     struct entry *entry = find(store, id);
     if (entry != NULL) {
-        touch(store, entry);
         if (ret_previous != NULL) {
             memcpy(ret_previous, entry->previous, sizeof entry->previous);
         }

@@ -276,7 +276,8 @@ def bodies(api):
 
 def fuzz(server, api, path, n, seen):
 
-    @settings(max_examples=n, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=n, deadline=None, database=None, print_blob=True,
+              suppress_health_check=list(HealthCheck))
     @given(bodies(api))
     def ask(body):
         reply = server.post(path, json.dumps(body))  # the kit checks its shape
@@ -297,7 +298,7 @@ def random_requests_give_no_5xx():
             seen[path] = {}
             fuzz(server, api, path, 250, seen[path])
             print(f"# {path}: {seen[path]}")
-            assert seen[path].get(200, 0) >= 20 and seen[path].get(400, 0) >= 3, "the requests are all alike"
+            assert seen[path].get(200, 0) >= 20 and seen[path].get(400, 0) >= 1, "the requests are all alike"
         assert server.get("/health").status == 200
 
 
@@ -306,7 +307,8 @@ def random_bodies_give_no_5xx():
     paths = [path for path, methods in described.description()["paths"].items() if "post" in methods]
     with fake() as server:
 
-        @settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=300, deadline=None, database=None, print_blob=True,
+                  suppress_health_check=list(HealthCheck))
         @given(st.sampled_from(paths), st.binary(max_size=60) | junk.map(lambda v: json.dumps(v).encode()))
         def ask(path, body):
             assert server.post(path, body).status < 500, (path, body)

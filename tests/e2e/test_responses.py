@@ -4,10 +4,11 @@ usage: test_responses.py PATH_OF_ESPALIER_FAKE [test …]
 """
 import json
 import sys
+import time
 
 import openai
 
-from kit import Server, numbered_events, run_tests, test
+from kit import PATIENCE, Server, numbered_events, run_tests, test
 
 FAKE = sys.argv[1]
 PATH = "/v1/responses"
@@ -159,7 +160,10 @@ def refusals():
         for fields, param in [
             ({"input": None}, "input"), ({"input": []}, "input"), ({"input": 3}, "input"),
             ({"input": [3]}, "input[0].type"), ({"input": [{"type": "nothing"}]}, "input[0].type"),
-            ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+            ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].id"),
+            ({"input": [{"type": "item_reference", "id": "msg_" + "0" * 90 + "_1"}]}, "input[0].id"),
+            ({"input": [{"id": "msg_0123_0"}]}, "input[0].id"),
+            ({"input": [{"type": "item_reference"}]}, "input[0].id"),
             ({"input": [{"role": "tool", "content": "x"}]}, "input[0].role"),
             ({"input": [{"role": "user"}]}, "input[0].content"),
             ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
@@ -218,6 +222,12 @@ def goes_on_from_stored_answers():
         assert server.get(f"{PATH}/{two['id']}").json() == two
         items = server.get(f"{PATH}/{one['id']}/input_items").json()
         assert items["object"] == "list" and items["data"][0]["content"][0] == {"type": "input_text", "text": "a"}
+        user = {"role": "user", "content": "a"}
+        reference = {"type": "item_reference", "id": one["output"][0]["id"]}
+        by_id = {"input": [user, reference, {"role": "user", "content": "b"}]}
+        by_text = {"input": [user, said, {"role": "user", "content": "b"}]}
+        counts = [server.post(PATH + "/input_tokens", body).json()["input_tokens"] for body in (by_id, by_text)]
+        assert counts[0] == counts[1] > 0, counts
         gone = server.request("DELETE", f"{PATH}/{one['id']}")
         assert gone.json() == {"id": one["id"], "object": "response", "deleted": True}
         for reply in (server.get(f"{PATH}/{one['id']}"), server.request("DELETE", f"{PATH}/{one['id']}"),
@@ -243,6 +253,21 @@ def store_is_bounded():
         kept = [i for i in ids if server.get(f"{PATH}/{i}").status == 200]
         assert kept == ids[-len(kept):] and 10 <= len(kept) <= 16, len(kept)
         assert server.get(f"{PATH}/{first}").status == 200, "what it goes on from is in use with it"
+
+
+@test
+def long_chains():
+    """Hundreds of answers, each going on from the one before, stay quick; the prompt is all of them."""
+    with fake(text="a", n_ctx=100000) as server:
+        previous, before = None, 0
+        for _ in range(300):
+            data = ask(server, "b", previous_response_id=previous).json()
+            previous, n = data["id"], data["usage"]["input_tokens"]
+            assert n > before
+            before = n
+        begin = time.time()
+        assert ask(server, "b", previous_response_id=previous).status == 200
+        assert time.time() - begin < 2 * PATIENCE
 
 
 # ---- The official client ----

@@ -103,6 +103,18 @@ def a_thousand_streams():
 
 
 @test
+def bursts_are_whole():
+    """An engine that is faster than the sockets: what waits is sent in parts, and stays in order."""
+    n_tokens = 8000
+    want = "".join(f"{number} " for number in range(n_tokens))
+    with fake(n_tokens) as server:
+        socks = start(server, CHAT, 16)
+        assert all(text_of(CHAT, data_of(raw)) == want for raw in read_streams(socks))
+        for sock in socks:
+            sock.close()
+
+
+@test
 def nobody_waits_for_a_slow_reader():
     """Some do not read at all; the others are as quick as without them, and the slow ones lose nothing either."""
     n_tokens = 2000
