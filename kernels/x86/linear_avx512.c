@@ -15,7 +15,7 @@
 #define AHEAD_BYTES 4096
 #define AHEAD_BYTES_MAX 65536
 #define N_ROWS_MANY 48 /* from here on unpacking once pays */
-#define N_ROWS_WIDE 96 /* rows whose sums wait in memory; whole tiles */
+#define N_ROWS_WIDE 192 /* rows whose sums wait in memory; whole tiles */
 #define N_GROUPS_WIDE 18
 #define N_ROWS_TILE 6
 
@@ -390,14 +390,16 @@ static void linear_many(const struct esp_linear_args *args, const struct esp_qua
 {
     const struct esp_weight *w = args->weight[weight_idx];
     const uint32_t n_groups = w->n_in / 32;
-    const bool at_once = n_groups <= N_GROUPS_WIDE;
+    const uint32_t n_blocks = (n_groups + N_GROUPS_WIDE - 1) / N_GROUPS_WIDE;
+    const uint32_t n_groups_block = (n_groups + n_blocks - 1) / n_blocks; /* blocks of about one size */
+    const bool at_once = n_blocks == 1;
     const uint32_t n_rows_block = at_once ? args->n_rows : N_ROWS_WIDE;
     struct wide wide;
     _Alignas(64) float sums[N_ROWS_WIDE][2][16];
     for (uint32_t row = 0, n; row < args->n_rows; row += n) {
         n = args->n_rows - row < n_rows_block ? args->n_rows - row : n_rows_block;
         for (uint32_t g = 0, end; g < n_groups; g = end) {
-            end = n_groups - g < N_GROUPS_WIDE ? n_groups : g + N_GROUPS_WIDE;
+            end = n_groups - g < n_groups_block ? n_groups : g + n_groups_block;
             wides[w->type].widen(pair->data, pair->step, w->n_in, g, end, &wide);
             for (uint32_t r = 0; r < n; r += N_ROWS_TILE) {
                 run_wide(args, quant, weight_idx, pair, &wide, g, end, row + r, sums + (at_once ? 0 : r));
