@@ -176,6 +176,9 @@ static esp_status add_messages(const struct esp_chat *chat, const json_t *reques
     if (status == ESP_OK && has_tools && !shows) {
         status = esp_chat_write_tools(list, functions, err);
     }
+    if (status == ESP_OK && !chat->form.takes_system) {
+        status = esp_chat_merge_system(list, err);
+    }
     bool ok = json_object_set_new(context, "messages", list) == 0;
     ok = json_object_set_new(context, "tools", shows ? json_incref(functions) : json_null()) == 0 && ok;
     json_decref(functions);

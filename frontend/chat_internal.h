@@ -40,6 +40,8 @@ esp_status esp_chat_messages(const struct esp_chat *chat, const json_t *messages
 json_t *esp_chat_functions(const json_t *request);
 /* Writes the list of tools at the end of the system message, which is made if there is none. */
 esp_status esp_chat_write_tools(json_t *messages, const json_t *functions, struct esp_err *err);
+/* Puts a system message's text in front of the user's first, for templates that refuse that role. */
+esp_status esp_chat_merge_system(json_t *messages, struct esp_err *err);
 /* bos_token and eos_token, as the vocabulary spells them. */
 bool esp_chat_set_tokens(const struct esp_chat *chat, json_t *context);
 struct esp_prompt_splice { /* an item of prompt->splices */

@@ -130,7 +130,8 @@ static json_t *call_arguments(const struct esp_chat *chat, const json_t *argumen
     json_t *parsed = n_bytes == 0 ? json_object() : json_loadb(text, n_bytes, 0, NULL);
     if (!json_is_object(parsed)) {
         json_decref(parsed);
-        return json_copy((json_t *)(uintptr_t)arguments);
+        return chat->form.takes_text ? json_copy((json_t *)(uintptr_t)arguments)
+                                     : json_pack("{s:O}", "arguments", arguments);
     }
     if (!chat->form.string_args) {
         return parsed;
@@ -406,4 +407,28 @@ esp_status esp_chat_write_tools(json_t *messages, const json_t *functions, struc
                   ? json_object_set_new(first, "content", text) == 0
                   : json_array_insert_new(messages, 0, json_pack("{s:s,s:o}", "role", "system", "content", text)) == 0;
     return ok && text != NULL ? ESP_OK : no_memory(err);
+}
+
+/* Templates that refuse the role system get its text in front of the user's first. */
+esp_status esp_chat_merge_system(json_t *messages, struct esp_err *err)
+{
+    const char *roles[2] = {NULL, NULL};
+    for (size_t idx = 0; idx < 2; idx++) {
+        roles[idx] = json_string_value(json_object_get(json_array_get(messages, idx), "role"));
+    }
+    if (roles[0] == NULL || strcmp(roles[0], "system") != 0 || roles[1] == NULL || strcmp(roles[1], "user") != 0) {
+        return ESP_OK;
+    }
+    const json_t *system = json_object_get(json_array_get(messages, 0), "content");
+    json_t *user = json_array_get(messages, 1);
+    const json_t *content = json_object_get(user, "content");
+    struct esp_buf buf;
+    esp_buf_init(&buf, ESP_TAG_HTTP, ESP_RENDER_BYTES_MAX);
+    esp_buf_add(&buf, json_string_value(system), json_string_length(system));
+    esp_buf_str(&buf, "\n\n");
+    esp_buf_add(&buf, json_string_value(content), json_string_length(content));
+    json_t *text = buf.failed ? NULL : json_stringn(buf.data, buf.n);
+    esp_buf_finish(&buf);
+    bool ok = json_object_set_new(user, "content", text) == 0 && json_array_remove(messages, 0) == 0;
+    return ok ? ESP_OK : no_memory(err);
 }

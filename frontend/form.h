@@ -45,6 +45,8 @@ struct esp_form {
     struct esp_arena arena;
     bool knows_tools;   /* the template prints tools and calls; else they are written into the messages */
     bool string_args;   /* it wants the arguments of past calls as a string */
+    bool takes_text;   /* it prints arguments that are no object but a text */
+    bool takes_system; /* messages of the role system; else they go in front of the user's first */
     bool one_call;      /* it prints one call a turn only */
     bool shows_calls;   /* of past turns; else they are written into the content */
     bool shows_results; /* messages of the role tool; else they are written as the user's */
@@ -60,6 +62,7 @@ struct esp_form {
     struct esp_tagged tagged;
     struct esp_lit trigger;                 /* what begins the first call; empty with names_open and bare_start */
     struct esp_lit think_open, think_close; /* empty: the model does not reason */
+    struct esp_lit text_open; /* what the model writes before a text; it is one of the skips too */
     const char *think_text;                 /* think_open as the template prints it; NULL: it does not */
     /* Behind a string that is the last argument of the last call: up to the call's id, or to the end; and the rest
      * behind that id, NULL where it is not printed there. */

@@ -151,7 +151,7 @@ static void write_thinking(struct planner *planner, bool *first)
     esp_buf_str(&planner->buf, started ? "]}" : "]},\"max\":1}");
 }
 
-static esp_status write_response(struct planner *planner)
+static esp_status write_format(struct planner *planner)
 {
     const struct esp_constraint *response = &planner->plan->response;
     const char *kind = response->kind;
@@ -175,6 +175,23 @@ static esp_status write_response(struct planner *planner)
     return ESP_OK;
 }
 
+/* The response format, or any text, behind the header that the model gives a text. */
+static esp_status write_response(struct planner *planner)
+{
+    bool first = true;
+    esp_status status = ESP_OK;
+    esp_buf_str(&planner->buf, "{\"seq\":[");
+    esp_region_lit(&planner->buf, &planner->form->text_open, &first);
+    add_item(&planner->buf, &first);
+    if (planner->plan->response.kind != NULL) {
+        status = write_format(planner);
+    } else {
+        esp_region_free(&planner->buf, NULL, 0, -1);
+    }
+    esp_buf_str(&planner->buf, "]}");
+    return status;
+}
+
 /* What follows reasoning. */
 static esp_status write_body(struct planner *planner, bool *first)
 {
@@ -184,11 +201,7 @@ static esp_status write_body(struct planner *planner, bool *first)
     esp_status status = ESP_OK;
     add_item(buf, first);
     if (!wants_calls(planner)) {
-        if (has_response) {
-            return write_response(planner);
-        }
-        esp_region_free(buf, NULL, 0, -1);
-        return ESP_OK;
+        return write_response(planner);
     }
     if (requires) {
         return esp_plan_calls(planner->form, plan, buf, true, &plan->forced, planner->params, planner->err);

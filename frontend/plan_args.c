@@ -158,6 +158,9 @@ static void write_none(const struct esp_tagged *tagged, struct esp_buf *buf)
     bool first = true;
     esp_buf_str(buf, "{\"seq\":[");
     esp_region_lit(buf, &tagged->none, &first);
+    if (first) {
+        esp_buf_str(buf, "{\"text\":\"\"}");
+    }
     esp_buf_str(buf, "]}");
 }
 

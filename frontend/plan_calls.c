@@ -126,7 +126,8 @@ static esp_status write_rest(const struct esp_form *form, const struct esp_plan 
     }
     for (; idx < form->n_pieces; idx++) {
         size_t n = form->pieces[idx].slot == ESP_SLOT_NAME ? strlen(tool->name) : form->pieces[idx].lit.n;
-        if (left < n || form->pieces[idx].slot == ESP_SLOT_ARGS) {
+        bool has_text = form->pieces[idx].slot == ESP_SLOT_NAME || form->pieces[idx].slot == ESP_SLOT_LIT;
+        if (left < n || !has_text) {
             break;
         }
         left -= n;
@@ -193,7 +194,16 @@ esp_status esp_plan_text_and_calls(const struct esp_form *form, const struct esp
         triggers = lits;
     }
     esp_status status;
-    if (form->bare_start) { /* all\n text, then >>>name\n; or name\n at once */
+    if (form->text_open.n > 0) { /* a text has a header of its own */
+        bool first = true;
+        esp_buf_str(buf, "{\"any\":[");
+        status = esp_plan_calls(form, plan, buf, true, NULL, params, err);
+        esp_buf_str(buf, ",{\"seq\":[");
+        esp_region_lit(buf, &form->text_open, &first);
+        esp_buf_char(buf, ',');
+        esp_region_free(buf, NULL, 0, -1);
+        esp_buf_str(buf, "]}]}");
+    } else if (form->bare_start) { /* all\n text, then >>>name\n; or name\n at once */
         bool first = true;
         esp_buf_str(buf, "{\"any\":[");
         status = esp_plan_calls(form, plan, buf, true, NULL, params, err);

@@ -251,8 +251,9 @@ static bool find_calls(struct probe *probe)
     if (!calls_region(probe, both, text, asked, &calls.two) || esp_slice_find(calls.two, "7732", 0) == calls.two.n) {
         calls.two.n = 0;
     }
-    return esp_probe_form(form, &calls) && parses(form, calls.one, 1) &&
-           (form->one_call || parses(form, calls.two, 2)) && keep_behind(probe, calls.turned);
+    bool found =
+        esp_probe_form(form, &calls) && parses(form, calls.one, 1) && (form->one_call || parses(form, calls.two, 2));
+    return (found || esp_probe_python(form, calls.one)) && keep_behind(probe, calls.turned);
 }
 
 static void find_ids(struct probe *probe)
@@ -280,15 +281,31 @@ static void find_tools(struct probe *probe)
         form->string_args = probe->strings;
     }
     if (form->shows_calls) {
-        json_t *result = json_pack("{s:s,s:s,s:s,s:s}", "role", "tool", "tool_call_id", "zqid00001", "name",
-                                   ESP_PROBE_FIRST, "content", "zqresult");
-        json_t *calls = json_pack("[o]", probe_call(probe, 1));
-        form->shows_results = render(probe, assistant("", calls), result, true, true, &buf) && has(&buf, "zqresult");
         find_ids(probe);
     } else {
         form->knows_tools = false;
         esp_form_generic(form);
     }
+    esp_buf_finish(&buf);
+}
+
+/* Results of calls, and arguments that are no object. */
+static void find_results(struct probe *probe)
+{
+    struct esp_form *form = &probe->chat->form;
+    struct esp_buf buf;
+    if (!form->shows_calls) {
+        return;
+    }
+    esp_buf_init(&buf, ESP_TAG_HTTP, ESP_RENDER_BYTES_MAX);
+    probe->strings = form->string_args;
+    json_t *result = json_pack("{s:s,s:s,s:s,s:s}", "role", "tool", "tool_call_id", "zqid00001", "name",
+                               ESP_PROBE_FIRST, "content", "zqresult");
+    json_t *calls = json_pack("[o]", probe_call(probe, 1)), *half = probe_call(probe, 1);
+    form->shows_results = render(probe, assistant("", calls), result, true, true, &buf) && has(&buf, "zqresult");
+    json_object_set_new(json_object_get(half, "function"), "arguments", json_string("{zqhalf"));
+    form->takes_text =
+        render(probe, assistant("", json_pack("[o]", half)), NULL, true, true, &buf) && has(&buf, "{zqhalf");
     esp_buf_finish(&buf);
 }
 
@@ -420,6 +437,26 @@ static bool find_skips(struct probe *probe)
     return true;
 }
 
+static void find_system(struct probe *probe)
+{
+    json_t *context = json_object();
+    struct esp_rendered rendered;
+    struct esp_err err = {0};
+    json_object_set_new(context, "messages",
+                        json_pack("[{s:s,s:s},{s:s,s:s}]", "role", "system", "content", "zqsystem", "role", "user",
+                                  "content", "zquser"));
+    json_object_set_new(context, "tools", json_null());
+    json_object_set_new(context, "documents", json_null());
+    json_object_set_new(context, "add_generation_prompt", json_true());
+    esp_chat_set_tokens(probe->chat, context);
+    esp_rendered_init(&rendered);
+    probe->chat->form.takes_system =
+        esp_template_render(probe->chat->tmpl, context, NOW_S, &rendered, &err) == ESP_OK &&
+        has(&rendered.text, "zqsystem");
+    esp_rendered_finish(&rendered);
+    json_decref(context);
+}
+
 /* What both a prompt that asks and an assistant's message in history add to a conversation first. */
 static bool find_header(struct probe *probe)
 {
@@ -449,8 +486,16 @@ esp_status esp_chat_probe(struct esp_chat *chat, const char *text, struct esp_er
 {
     struct probe probe = {.chat = chat, .source = text};
     esp_form_generic(&chat->form);
-    find_tools(&probe);
-    if (!find_thinking(&probe) || !find_skips(&probe) || !find_header(&probe)) {
+    bool by_hand = esp_probe_hand(chat, text);
+    if (!by_hand) {
+        find_tools(&probe);
+    }
+    find_results(&probe);
+    find_system(&probe);
+    if (!(by_hand && chat->form.think_open.n > 0) && !find_thinking(&probe)) {
+        return esp_fail(err, ESP_ENOMEM, "the chat template cannot be probed");
+    }
+    if (!find_skips(&probe) || !find_header(&probe)) {
         return esp_fail(err, ESP_ENOMEM, "the chat template cannot be probed");
     }
     return ESP_OK;

@@ -32,6 +32,10 @@ size_t esp_slice_suffix(struct esp_slice one, struct esp_slice other);
 bool esp_probe_keep(struct esp_form *form, struct esp_slice slice, struct esp_lit *ret_lit);
 /* Fills the form's calls. False: this is no form that is known. */
 bool esp_probe_form(struct esp_form *form, const struct esp_probe_calls *calls);
+/* probe_hand.c: families whose form rendering cannot tell. False: it is none of them, and nothing was changed. */
+bool esp_probe_hand(struct esp_chat *chat, const char *source);
+/* Calls as Python writes them, [f(a="b")]: region is the template's rendering of one. */
+bool esp_probe_python(struct esp_form *form, struct esp_slice region);
 /* Tagged arguments: args is what follows the name up to the first slot of the next call. */
 bool esp_probe_tagged(struct esp_form *form, const struct esp_probe_calls *calls, struct esp_slice behind,
                       struct esp_slice *ret_tail);

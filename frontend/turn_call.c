@@ -318,8 +318,12 @@ bool esp_turn_step_call(struct esp_turn *turn, bool final)
     if (turn->state == ESP_TURN_CALL) {
         return step_piece(turn, final);
     }
-    enum esp_fit fit =
-        turn->setup.form->open.n > 0 ? esp_turn_fits(turn, 0, &turn->setup.form->open, final, &n) : ESP_FIT_YES;
+    const struct esp_form *form = turn->setup.form;
+    /* With a bare start the first call after a text has its separator before it. */
+    bool behind_text = form->bare_start && turn->held.n >= form->sep.n &&
+                       memcmp(turn->held.data, form->sep.text, form->sep.n) == 0;
+    const struct esp_lit *open = behind_text ? &form->sep : &form->open;
+    enum esp_fit fit = open->n > 0 ? esp_turn_fits(turn, 0, open, final, &n) : ESP_FIT_YES;
     if (fit == ESP_FIT_MORE && !final) {
         return false;
     }

@@ -162,6 +162,59 @@ def reasoning_is_a_part_of_its_own():
             assert cut["message"]["reasoning_content"] == "Hm", cut
 
 
+# What these models write is not what their templates print, or cannot be told from it.
+WRITTEN = {
+    "openai-gpt-oss-120b": [
+        ('<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather '
+         '<|constrain|>json<|message|>{"city": "Rom", "days": 2}', "Hm.", None,
+         [("get_weather", {"city": "Rom", "days": 2})]),
+        ("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.", "Hm.", "Yes.",
+         []),
+        ("<|channel|>final<|message|>Yes.", None, "Yes.", [])],
+    "meetkai-functionary-medium-v3.2": [
+        ('get_weather\n{"city": "Rom"}>>>list-all\n{}', None, None,
+         [("get_weather", {"city": "Rom"}), ("list-all", {})]),
+        ("all\nget_weather is a name.", None, "get_weather is a name.", []),
+        ('all\nWait.>>>get_weather\n{"city": "Rom"}', None, "Wait.", [("get_weather", {"city": "Rom"})])],
+    "vllm-template_llama4_pythonic": [
+        ('[get_weather(city="R, \\"o\\")", days=2, deep={"a": [1, ")"]}), list-all()]',
+         None, None, [("get_weather", {"city": 'R, "o")', "days": 2, "deep": {"a": [1, ")"]}}), ("list-all", {})]),
+        ("A list: [1, 2] [get_rain()]", None, "A list: [1, 2] [get_rain()]", [])],
+    "LFM2.5-8B-A1B": [
+        ('So:<|tool_call_start|>[get_weather(city="Rom", deep=None)]<|tool_call_end|>', None, "So:",
+         [("get_weather", {"city": "Rom", "deep": None})])],
+}
+
+
+@test
+def forms_written_by_hand():
+    for name, cases in WRITTEN.items():
+        with serve(name) as server:
+            for text, thought, content, calls in cases:
+                server.script(text=text, n_ctx=100000)
+                choice = server.chat(tools=TOOLS).json()["choices"][0]
+                message = choice["message"]
+                got = [(c["function"]["name"], json.loads(c["function"]["arguments"]))
+                       for c in message.get("tool_calls", ())]
+                assert (message.get("reasoning_content"), message["content"], got) == (thought, content, calls), (
+                    name, text, choice)
+                assert choice["finish_reason"] == ("tool_calls" if calls else "stop"), choice
+
+
+@test
+def half_written_calls_break_nothing():
+    for name in FAMILIES + ["vllm-chatml", "google-gemma-2-2b-it"]:
+        with serve(name) as server:
+            for arguments in ("{", '{"city": "x"', "[1]", "5", ""):
+                history = [{"role": "user", "content": "q"},
+                           {"role": "assistant", "content": None, "tool_calls": [call(1, "get_weather", arguments)]},
+                           {"role": "tool", "tool_call_id": "abcdef001", "content": "error"},
+                           {"role": "assistant", "content": "Sorry."}, {"role": "user", "content": "go on"}]
+                reply = server.post("/apply-template", {"messages": history, "tools": TOOLS})
+                assert reply.status == 200, (name, arguments, reply.body)
+                assert arguments in reply.json()["prompt"].replace('\\"', '"'), (name, arguments, reply.body)
+
+
 @test
 def reasoning_comes_back_in_the_prompt():
     with serve("Qwen3.5-4B") as server:
