@@ -180,7 +180,9 @@ static enum fit fit_of(struct esp_sched *sched, struct esp_seq *seq)
     struct esp_lease_view view;
     esp_lease_peek(&sched->lease, seq, &view);
     uint64_t n_pages = pages_wanted(seq, view.n_tokens / ESP_TREE_PAGE_TOKENS);
+    bool others_work = false; /* idle work does not, while this one waits */
     for (uint32_t i = 0; i < sched->n_running; i++) {
+        others_work = others_work || !esp_fair_is_idle(sched->running[i]);
         /* One page more for each, so that the next border of a page is no reason to preempt. */
         n_pages += pages_wanted(sched->running[i], sched->running[i]->n_pages) + 1;
     }
@@ -189,7 +191,8 @@ static enum fit fit_of(struct esp_sched *sched, struct esp_seq *seq)
     }
     bool continues = view.class >= ESP_CLASS_RETURN;
     bool has_waited = sched->now_ns - seq->job->submit_ns >= ESP_SCHED_SESSION_WAIT_NS;
-    if (esp_fair_is_idle(seq) || (!continues && !has_waited && !esp_fair_is_owed(&sched->fair, seq))) {
+    bool may_wait = others_work && !continues && !has_waited && !esp_fair_is_owed(&sched->fair, seq);
+    if (esp_fair_is_idle(seq) || may_wait) {
         uint64_t n_own = continues ? 0 : view.n_unreferenced;
         return n_pages + n_own > esp_tree_available_below(tree, ESP_CLASS_RETURN) ? ONLY_IN_SESSIONS : FITS;
     }

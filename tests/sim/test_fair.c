@@ -266,13 +266,12 @@ static void test_priority(void)
     drain(20000);
 }
 
-/* While tools run, the pages of their conversations are worth more than a new prompt that nobody continues: it waits,
- * the one that comes back does not, and after its time the new one is served too. */
-static void test_sessions(void)
+/* Four conversations of 12 pages in a pool of 64, left for a tool. */
+static void leave_sessions(void)
 {
+    struct desk_work work = {.n_max = 1};
     load_init(64, 8, 256);
-    struct desk_work work = {.n_max = 1}, long_work = {.n_max = 400};
-    for (uint64_t doc = 1; doc <= 4; doc++) { /* four conversations of 12 pages, left for a tool */
+    for (uint64_t doc = 1; doc <= 4; doc++) {
         struct entry *entry = submit(doc, 192, 1, &work);
         while (entry->job->seqs[0].n_tokens < entry->n_goal - 1 || entry->job->seqs[0].n_computed < 193) {
             desk_plan(&load.desk);
@@ -283,6 +282,33 @@ static void test_sessions(void)
         end_entry(0, ESP_CLASS_NORMAL);
         esp_tree_release(load.desk.tree, node, ESP_CLASS_RETURN);
     }
+}
+
+/* Idle work that stands still for a newcomer is no reason for the newcomer to wait for sessions: nobody would move. */
+static void test_idle_and_sessions(void)
+{
+    struct desk_work idle = {.n_max = 1, .idle = true}, work = {.n_max = 5};
+    leave_sessions();
+    struct entry *prefill = submit(9, 150, 0, &idle);
+    step();
+    CHECK(prefill->job->seqs[0].n_computed == ESP_SCHED_IDLE_ROWS);
+    struct entry *stranger = submit(60, 0, 300, &work);
+    step();
+    step();
+    CHECK(stranger->job == NULL || stranger->job->seqs[0].state != ESP_SEQ_QUEUED, "it stands still");
+    while (stranger->job != NULL) {
+        step();
+    }
+    end_entry(0, ESP_CLASS_NORMAL);
+    drain(0);
+}
+
+/* While tools run, the pages of their conversations are worth more than a new prompt that nobody continues: it waits,
+ * the one that comes back does not, and after its time the new one is served too. */
+static void test_sessions(void)
+{
+    struct desk_work work = {.n_max = 1}, long_work = {.n_max = 400};
+    leave_sessions();
     submit(50, 0, 40, &long_work); /* something runs, and takes its time */
     step();
     struct entry *stranger = submit(60, 0, 300, &long_work);
@@ -396,5 +422,6 @@ static void test_many_tenants(void)
     drain(0);
 }
 
-ESP_TEST_MAIN(T(test_light_beside_flood), T(test_shares), T(test_locality_and_age), T(test_priority), T(test_sessions),
+ESP_TEST_MAIN(T(test_light_beside_flood), T(test_shares), T(test_locality_and_age), T(test_priority),
+              T(test_sessions), T(test_idle_and_sessions),
               T(test_deadlines), T(test_idle), T(test_overcommit), T(test_many_tenants))
