@@ -8,6 +8,7 @@
 #include "frontend/request.h"
 #include "runtime/base/arena.h"
 #include "runtime/base/json.h"
+#include "runtime/vocab.h"
 
 #define CHECK_BYTES_MAX (4u * 1024u * 1024u)
 
@@ -162,6 +163,20 @@ static void write_member(struct esp_buf *buf, const char *name, const char *text
     }
 }
 
+/* Adds ,"explain":[…] */
+static void write_explain(struct esp_exchange *exchange, const struct esp_constraint *constraint)
+{
+    const struct esp_trie *trie;
+    struct esp_grammar_spec spec = {.text = constraint->text, .n_bytes = constraint->n_bytes};
+    esp_buf_str(&exchange->out, ",\"explain\":");
+    if (strcmp(constraint->kind, "schema") != 0 || esp_vocab_trie(esp_engine_vocab(esp_exchange_engine(exchange)), &trie, NULL) != ESP_OK ||
+        esp_grammar_options_parse(constraint->options, &spec.options, NULL) != ESP_OK) {
+        esp_buf_str(&exchange->out, "[]");
+        return;
+    }
+    esp_grammar_explain(trie, &spec, &exchange->out, NULL);
+}
+
 static void check(struct esp_exchange *exchange, const struct esp_constraint *constraint)
 {
     const esp_vocab *vocab = esp_engine_vocab(esp_exchange_engine(exchange));
@@ -172,10 +187,9 @@ static void check(struct esp_exchange *exchange, const struct esp_constraint *co
                                           constraint->options, &grammar, &err);
     double us = (double)(esp_clock_now(&exchange->server->clock) - begin_ns) / 1e3;
     struct esp_buf *out = &exchange->out;
+    const char *warnings = status == ESP_OK ? esp_grammar_warnings(grammar) : NULL;
     if (status == ESP_OK) {
-        const char *warnings = esp_grammar_warnings(grammar);
-        esp_buf_printf(out, "{\"compile\":\"ok\",\"warnings\":%s,\"compile_us\":%.3f}",
-                       warnings == NULL ? "[]" : warnings, us);
+        esp_buf_str(out, "{\"compile\":\"ok\"");
     } else {
         esp_buf_printf(out,
                        "{\"compile\":\"error\",\"error\":{\"code\":\"%s\",\"pointer\":", esp_status_name(err.code));
@@ -183,8 +197,11 @@ static void check(struct esp_exchange *exchange, const struct esp_constraint *co
         write_member(out, "keyword", err.keyword);
         write_member(out, "message", err.message);
         write_member(out, "hint", err.hint);
-        esp_buf_printf(out, "},\"warnings\":[],\"compile_us\":%.3f}", us);
+        esp_buf_char(out, '}');
     }
+    esp_buf_printf(out, ",\"warnings\":%s,\"compile_us\":%.3f", warnings == NULL ? "[]" : warnings, us);
+    write_explain(exchange, constraint);
+    esp_buf_char(out, '}');
     esp_grammar_unref(grammar);
 }
 

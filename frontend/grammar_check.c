@@ -173,7 +173,7 @@ static const char *find_spec(const struct line *line, struct esp_grammar_spec *s
 
 static void print_error(struct esp_buf *out, const struct esp_err *err)
 {
-    esp_buf_str(out, ",\"compile\":\"error\",\"error\":{\"code\":");
+    esp_buf_str(out, "\"compile\":\"error\",\"error\":{\"code\":");
     esp_jsontext_quote_str(out, esp_status_name(err->code));
     esp_buf_str(out, ",\"pointer\":");
     esp_jsontext_quote_str(out, err->place);
@@ -183,7 +183,16 @@ static void print_error(struct esp_buf *out, const struct esp_err *err)
     esp_jsontext_quote_str(out, err->message);
     esp_buf_str(out, ",\"hint\":");
     esp_jsontext_quote_str(out, err->hint);
-    esp_buf_str(out, "},\"warnings\":[]}");
+    esp_buf_char(out, '}');
+}
+
+void esp_check_print_verdict(struct esp_buf *out, const struct esp_err *err)
+{
+    if (err->code == ESP_OK) {
+        esp_buf_str(out, "\"compile\":\"ok\"");
+    } else {
+        print_error(out, err);
+    }
 }
 
 static bool wants_times(const struct line *line)
@@ -252,7 +261,9 @@ static void compile_and_run(struct esp_check *check, const struct line *line, co
     if (status == ESP_OK) {
         print_results(check, line, &run, grammar, (double)(end - begin) / 1000.0);
     } else {
+        esp_buf_char(&check->out, ',');
         print_error(&check->out, &err);
+        esp_buf_str(&check->out, ",\"warnings\":[]}");
     }
     esp_run_finish(&run);
     esp_grammar_unref(grammar);
@@ -294,7 +305,9 @@ void esp_check_line(struct esp_check *check, const char *text, size_t n_bytes)
         if (esp_run_vocab(line.parsed[VOCAB], &own, &err) == ESP_OK) {
             compile_and_run(check, &line, own, NULL);
         } else {
+            esp_buf_char(&check->out, ',');
             print_error(&check->out, &err);
+            esp_buf_str(&check->out, ",\"warnings\":[]}");
         }
     } else if (check->trie == NULL) {
         answer_error(check, "no vocabulary: give -m, --vocab or a \"vocab\" in the line");

@@ -21,4 +21,7 @@ struct esp_check {
 /* Answers one line into check->out. */
 void esp_check_line(struct esp_check *check, const char *line, size_t n_bytes);
 
+/* "compile":"ok", or "error" and what is wrong: members of an object. */
+void esp_check_print_verdict(struct esp_buf *out, const struct esp_err *err);
+
 #endif

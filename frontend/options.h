@@ -43,7 +43,7 @@ struct esp_options {
     /* tools */
     const char *out, *tokens, *template_file; /* --out; --tokens; --template */
     uint32_t top, bench_prompt, bench_generate, bench_batch, bench_shared, repeat;
-    bool json, full, oracle;
+    bool json, full, oracle, dot;
     /* positional: the file of inspect and grammar explain; "-" after run */
     const char *positional;
     /* the config file, whose strings the fields above may borrow */

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "frontend/grammar_check.h"
 #include "frontend/options.h"
 #include "frontend/output.h"
@@ -15,6 +17,7 @@
 #include "runtime/vocab.h"
 
 #define LINE_BYTES_MAX ((size_t)64 << 20)
+#define DOT_STATES_MAX 300u
 #define OUT_BYTES_MAX ((size_t)1 << 30)
 
 /* Reads one line without its end. False: no more input. A line that does not fit latches line->failed. */
@@ -78,30 +81,66 @@ static esp_status byte_trie(struct esp_trie **ret_trie, struct esp_err *err)
     return esp_trie_create(tokens, 257, ret_trie, err);
 }
 
-static int explain_schema(const struct esp_trie *trie, const struct esp_buf *source)
+/* One line a keyword: where, what it became, what it cost. */
+static void print_keywords(const struct esp_buf *json)
+{
+    json_error_t error;
+    size_t idx;
+    json_t *entries = json_loadb(json->data, json->n, 0, &error), *entry;
+    json_array_foreach(entries, idx, entry) {
+        const char *pointer = json_string_value(json_object_get(entry, "pointer"));
+        const char *became = json_string_value(json_object_get(entry, "became"));
+        json_int_t cost = json_integer_value(json_object_get(entry, "cost"));
+        printf("  %-40s %s", pointer == NULL ? "" : pointer, became == NULL ? "" : became);
+        printf(cost > 0 ? " (%" JSON_INTEGER_FORMAT " expressions)\n" : "\n", cost);
+    }
+    json_decref(entries);
+}
+
+static void print_verdict(const struct esp_err *err, double time_us, const struct esp_buf *keywords, bool json)
+{
+    struct esp_buf out;
+    if (!json) {
+        if (err->code != ESP_OK) {
+            printf("refused: %s\n  at \"%s\", keyword \"%s\"\n  %s\n", esp_status_name(err->code), err->place,
+                   err->keyword, err->message);
+            printf(err->hint[0] != '\0' ? "  hint: %s\n" : "%s", err->hint);
+        } else {
+            printf("compiled in %.1f us\n", time_us);
+        }
+        print_keywords(keywords);
+        return;
+    }
+    esp_buf_init(&out, ESP_TAG_MISC, OUT_BYTES_MAX);
+    esp_check_print_verdict(&out, err);
+    printf("{%s,\"compile_us\":%.3f,\"explain\":%s}\n", out.data == NULL ? "" : out.data, time_us, keywords->data);
+    esp_buf_finish(&out);
+}
+
+static int explain_schema(const struct esp_options *options, const struct esp_trie *trie, const struct esp_buf *source)
 {
     struct esp_grammar_spec spec = {.kind = ESP_GRAMMAR_SCHEMA, .text = source->data, .n_bytes = source->n};
-    struct esp_grammar *grammar;
+    struct esp_grammar *grammar = NULL;
     struct esp_err err = {0};
     struct esp_clock clock = esp_clock_monotonic();
-    int64_t begin = esp_clock_now(&clock);
-    if (esp_grammar_compile(trie, &spec, &grammar, &err) != ESP_OK) {
-        printf("refused: %s\n  at \"%s\", keyword \"%s\"\n  %s\n", esp_status_name(err.code), err.place, err.keyword,
-               err.message);
-        if (err.hint[0] != '\0') {
-            printf("  hint: %s\n", err.hint);
-        }
-        return ESP_EXIT_FAILED;
-    }
-    int64_t time_ns = esp_clock_now(&clock) - begin;
     struct esp_buf text;
     esp_buf_init(&text, ESP_TAG_MISC, OUT_BYTES_MAX);
-    esp_grammar_dump(grammar, &text);
-    printf("compiled in %.1f us\nwarnings %s\n%s", (double)time_ns / 1000, esp_grammar_warnings(grammar),
-           text.data != NULL ? text.data : "");
+    esp_grammar_explain(trie, &spec, &text, &err);
+    int64_t begin = esp_clock_now(&clock);
+    esp_grammar_compile(trie, &spec, &grammar, &err);
+    print_verdict(&err, (double)(esp_clock_now(&clock) - begin) / 1000, &text, options->json);
+    if (grammar != NULL && !options->json) {
+        esp_buf_clear(&text);
+        printf("warnings %s\n", esp_grammar_warnings(grammar));
+        esp_grammar_dump(grammar, &text);
+        if (options->dot) {
+            esp_grammar_dot(grammar, DOT_STATES_MAX, &text);
+        }
+        printf("%s", text.data != NULL ? text.data : "");
+    }
     esp_buf_finish(&text);
     esp_grammar_unref(grammar);
-    return ESP_EXIT_DONE;
+    return grammar != NULL ? ESP_EXIT_DONE : ESP_EXIT_FAILED;
 }
 
 static int explain(const struct esp_options *options, const struct esp_trie *trie)
@@ -119,7 +158,7 @@ static int explain(const struct esp_options *options, const struct esp_trie *tri
         (trie == NULL && byte_trie(&own, &err) != ESP_OK)) {
         fprintf(stderr, "espalier grammar: %s: %s\n", options->positional, err.message);
     } else {
-        ret = explain_schema(trie != NULL ? trie : own, &source);
+        ret = explain_schema(options, trie != NULL ? trie : own, &source);
     }
     esp_trie_destroy(own);
     esp_buf_finish(&source);

@@ -17,6 +17,7 @@
 
 #define COMPILE_BYTES_MAX (256u * 1024 * 1024)
 #define WEAK_MAX 24 /* keywords that lenient leaves out */
+#define EXPLAIN_BYTES_MAX (8u * 1024 * 1024)
 #define WARNINGS_BYTES_MAX (64u * 1024)
 
 static esp_status one_start(struct esp_grammar *g, uint32_t expr)
@@ -224,6 +225,21 @@ esp_status esp_grammar_compile(const struct esp_trie *trie, const struct esp_gra
         }
         mine.options.weak = weak;
     }
+    return status;
+}
+
+esp_status esp_grammar_explain(const struct esp_trie *trie, const struct esp_grammar_spec *spec, struct esp_buf *buf,
+                               struct esp_err *err)
+{
+    struct esp_buf own;
+    struct esp_grammar_spec mine = *spec;
+    struct esp_grammar *grammar = NULL;
+    esp_buf_init(&own, ESP_TAG_GRAMMAR, EXPLAIN_BYTES_MAX);
+    mine.options.explain = &own;
+    esp_status status = esp_grammar_compile(trie, &mine, &grammar, err);
+    esp_buf_str(buf, own.n == 0 || own.failed ? "[]" : own.data);
+    esp_grammar_unref(grammar);
+    esp_buf_finish(&own);
     return status;
 }
 

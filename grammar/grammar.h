@@ -77,6 +77,7 @@ struct esp_grammar_options {
     bool formats_annotate;/* "formats":"annotate"; default assert */
     bool lenient; /* what is refused is left out of a schema, and named in warnings */
     const struct esp_grammar_weak *weak; /* compile's own */
+    struct esp_buf *explain;             /* explain's own */
     uint64_t fuel; /* steps a compile may take; 0 = ESP_GRAMMAR_FUEL */
 };
 #define ESP_GRAMMAR_FUEL 20000000u
@@ -101,6 +102,12 @@ const struct esp_trie *esp_grammar_trie(const struct esp_grammar *grammar); /* t
 size_t esp_grammar_bytes(const struct esp_grammar *grammar); /* now, lazily built parts included */
 /* Warnings (unknown format, …) as a JSON array text of {"code","param","message"}; "[]" when none. */
 const char *esp_grammar_warnings(const struct esp_grammar *grammar);
+/* Compiles and adds to buf, as a JSON array, what each keyword of a schema became: {"pointer","keyword","became",
+ * "cost"}, cost in expressions made for it alone. Also when the schema is refused, which the status tells. */
+esp_status esp_grammar_explain(const struct esp_trie *trie, const struct esp_grammar_spec *spec, struct esp_buf *buf,
+                               struct esp_err *err);
+/* The automaton as a picture for Graphviz, at most so many states. */
+void esp_grammar_dot(struct esp_grammar *grammar, uint32_t n_states_max, struct esp_buf *buf);
 /* What it compiled to, as text for people. */
 void esp_grammar_dump(const struct esp_grammar *grammar, struct esp_buf *buf);
 

@@ -28,6 +28,7 @@ struct esp_jv {
     size_t source_bytes;
     struct esp_jv *parent, *child, *last, *next;
     void *extra;
+    uint32_t cost; /* expressions that a keyword made */
     bool weak; /* a keyword that the lenient option leaves out */
 };
 

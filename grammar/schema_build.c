@@ -524,6 +524,10 @@ esp_status esp_schema_compile(struct esp_exprs *x, struct esp_lens *lens, const 
     if (status == ESP_OK) {
         status = build_all(&s, ret_starts, ret_n_starts);
     }
+    if (s.options.explain != NULL) {
+        esp_buf_clear(s.options.explain); /* of an earlier try */
+        esp_schema_explain(&s, s.options.explain);
+    }
     esp_free(s.nodes);
     esp_free(s.overlaps);
     esp_free(s.rules);

@@ -39,6 +39,14 @@ static bool holds_map(const char *key)
     return is_one_of(key, names);
 }
 
+enum esp_schema_below esp_schema_below(const struct esp_schema *s, const struct esp_jv *member)
+{
+    if (!esp_schema_known(s, member)) {
+        return ESP_BELOW_NOTHING;
+    }
+    return holds_schemas(member->key) ? ESP_BELOW_SCHEMAS : holds_map(member->key) ? ESP_BELOW_MAP : ESP_BELOW_NOTHING;
+}
+
 static esp_status push(struct esp_schema *s, struct visit **stack, const struct esp_jv *v, uint32_t resource)
 {
     if (v->type != ESP_JV_OBJECT) {
@@ -57,8 +65,9 @@ static esp_status push_below(struct esp_schema *s, struct visit **stack, const s
 {
     esp_status status = ESP_OK;
     for (const struct esp_jv *member = v->child; member != NULL && status == ESP_OK; member = member->next) {
-        bool one = holds_schemas(member->key), map = !one && holds_map(member->key);
-        if ((!one && !map) || !esp_schema_known(s, member)) {
+        enum esp_schema_below below = esp_schema_below(s, member);
+        bool one = below == ESP_BELOW_SCHEMAS;
+        if (below == ESP_BELOW_NOTHING) {
             continue;
         }
         if (one && member->type == ESP_JV_OBJECT) {

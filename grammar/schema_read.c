@@ -407,6 +407,17 @@ static struct esp_leaf *new_leaf(struct esp_schema *s, const struct esp_jv *v)
     return leaf;
 }
 
+static esp_status read_keyword(struct esp_schema *s, struct esp_leaf *leaf, const struct esp_jv *v,
+                               const struct keyword *k)
+{
+    uint32_t before = s->x->n_exprs;
+    struct esp_jv *mine;
+    esp_status status = k->read(s, leaf, v);
+    memcpy(&mine, &v, sizeof mine); /* the tree is ours; cost is the reader's own field */
+    mine->cost = s->x->n_exprs - before;
+    return status;
+}
+
 esp_status esp_schema_read(struct esp_schema *s, const struct esp_jv *v, struct esp_leaf **ret_leaf)
 {
     esp_status status = ESP_OK;
@@ -431,7 +442,7 @@ esp_status esp_schema_read(struct esp_schema *s, const struct esp_jv *v, struct 
         if (k == NULL) {
             esp_schema_warn(s, "unknown_keyword", member, "is no keyword of this draft and asserts nothing");
         } else {
-            status = k->read(s, leaf, member);
+            status = read_keyword(s, leaf, member, k);
         }
     }
     if (status == ESP_OK) {

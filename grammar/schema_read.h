@@ -21,6 +21,12 @@ const struct esp_jv *esp_schema_at(struct esp_schema *s, const char *pointer);
 /* schema_lenient.c: leaves out what earlier compiles were refused for. */
 esp_status esp_schema_weaken(struct esp_schema *s);
 
+/* schema_ids.c: where schemas are below a keyword: the value or its members, or members by name. */
+enum esp_schema_below { ESP_BELOW_NOTHING, ESP_BELOW_SCHEMAS, ESP_BELOW_MAP };
+enum esp_schema_below esp_schema_below(const struct esp_schema *s, const struct esp_jv *member);
+/* schema_explain.c: a JSON array of what each keyword became. */
+void esp_schema_explain(struct esp_schema *s, struct esp_buf *buf);
+
 /* schema_assert.c */
 esp_schema_read_fn esp_schema_read_minimum;
 esp_schema_read_fn esp_schema_read_maximum;

@@ -230,6 +230,16 @@ def lenient_schemas():
         answer = server.post("/v1/chat/completions", body).json()
         assert [(w["code"], w["param"]) for w in answer["warnings"]] == [("weakened", "/items/pattern")], answer
         assert json.loads(answer["choices"][0]["message"]["content"]) in ([], ["ab"])
+        asked = {"schema": {"$ref": "#/$defs/a", "$defs": {"a": {"type": "string", "pattern": "(a)\\1"}}, "x": 1}}
+        refused = server.post("/v1/schema/check", asked).json()
+        became = {entry["pointer"]: entry["became"] for entry in refused["explain"]}
+        assert refused["compile"] == "error" and refused["error"]["pointer"] == "/$defs/a/pattern", refused
+        assert became["/$defs/a/pattern"].startswith("refused: ") and "no keyword" in became["/x"], became
+        asked["options"] = {"lenient": True}
+        explained = server.post("/v1/schema/check", asked).json()
+        became = {entry["pointer"]: entry["became"] for entry in explained["explain"]}
+        assert explained["compile"] == "ok" and "left out" in became["/$defs/a/pattern"], explained
+        assert list(became) == ["/$ref", "/$defs", "/x", "/$defs/a/type", "/$defs/a/pattern"], became
     with serve("--lenient-schema") as server:
         for options, status in ((None, 200), ({"whitespace": "line"}, 200), ({"lenient": False}, 400)):
             ask["json_schema"]["options"] = options

@@ -51,6 +51,28 @@ def verbs():
 
 
 @test
+def explain_tells_each_keyword():
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "schema.json")
+        with open(path, "w") as out:
+            out.write('{"type":"object","properties":{"a":{"pattern":"^x+$"},"b":{"$ref":"#/$defs/c"}},"$defs":{"c":{}}}')
+        text = run("grammar", "explain", path, "--dot").stdout.decode()
+        for part in ("/properties/a/pattern ", "an automaton over the text", "rules ", "digraph grammar {", "label=\"x\""):
+            assert part in text, (part, text)
+        answer = json.loads(run("grammar", "explain", "--json", path).stdout)
+        assert answer["compile"] == "ok" and answer["compile_us"] > 0
+        assert [(e["pointer"], e["keyword"]) for e in answer["explain"]] == [
+            ("/type", "type"), ("/properties", "properties"), ("/$defs", "$defs"),
+            ("/properties/a/pattern", "pattern"), ("/properties/b/$ref", "$ref")], answer
+        assert answer["explain"][3]["cost"] > 0
+        with open(path, "w") as out:
+            out.write('{"properties":{"a":{"pattern":"(a)\\\\1"}}}')
+        done = run("grammar", "explain", path)
+        assert done.returncode == 1 and b"refused: UNSUPPORTED" in done.stdout, done
+        assert b"/properties/a/pattern" in done.stdout and b"refused: pattern regular" in done.stdout, done
+
+
+@test
 def readers_that_go():
     for args, given in verbs():
         with tempfile.TemporaryFile() as source:
