@@ -169,7 +169,8 @@ static void write_explain(struct esp_exchange *exchange, const struct esp_constr
     const struct esp_trie *trie;
     struct esp_grammar_spec spec = {.text = constraint->text, .n_bytes = constraint->n_bytes};
     esp_buf_str(&exchange->out, ",\"explain\":");
-    if (strcmp(constraint->kind, "schema") != 0 || esp_vocab_trie(esp_engine_vocab(esp_exchange_engine(exchange)), &trie, NULL) != ESP_OK ||
+    const esp_vocab *vocab = esp_engine_vocab(esp_exchange_engine(exchange));
+    if (strcmp(constraint->kind, "schema") != 0 || esp_vocab_trie(vocab, &trie, NULL) != ESP_OK ||
         esp_grammar_options_parse(constraint->options, &spec.options, NULL) != ESP_OK) {
         esp_buf_str(&exchange->out, "[]");
         return;

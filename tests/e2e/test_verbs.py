@@ -55,9 +55,11 @@ def explain_tells_each_keyword():
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "schema.json")
         with open(path, "w") as out:
-            out.write('{"type":"object","properties":{"a":{"pattern":"^x+$"},"b":{"$ref":"#/$defs/c"}},"$defs":{"c":{}}}')
+            out.write('{"type":"object","properties":{"a":{"pattern":"^x+$"},"b":{"$ref":"#/$defs/c"}},'
+                      '"$defs":{"c":{}}}')
         text = run("grammar", "explain", path, "--dot").stdout.decode()
-        for part in ("/properties/a/pattern ", "an automaton over the text", "rules ", "digraph grammar {", "label=\"x\""):
+        for part in ("/properties/a/pattern ", "an automaton over the text", "rules ", "digraph grammar {",
+                     "label=\"x\""):
             assert part in text, (part, text)
         answer = json.loads(run("grammar", "explain", "--json", path).stdout)
         assert answer["compile"] == "ok" and answer["compile_us"] > 0
