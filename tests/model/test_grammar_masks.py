@@ -1,4 +1,4 @@
-"""Every mask against brute force, on patterns and schemas whose masks are put together from ready-made parts.
+"""Every mask against brute force, on patterns, schemas and grammars whose masks are put together from ready-made parts.
 
 usage: test_grammar_masks.py ESPALIER [--seed N] [--rounds N]
 
@@ -21,6 +21,22 @@ TEXTS = ["hello world", "my-app.example.com", "Abc_9", "0123456789abcdef", "ét�
          " " * 70, "😀 smile", "{\"a\":1}", "x" * 45, "value\",\"b\":\"c", "aaa", "1", ""]
 
 
+FREE = {"seq": [{"free": {"until": ["<tool", "{", "\n\n"], "tokens": Number(6)}},
+                {"any": [{"text": "<tool>"}, {"schema": {"type": "object", "properties": {"a": {"type": "string"}}}},
+                         {"regex": "\n\n[a-z ]*"}]}, {"free": {"until": ["end"]}}]}
+GRAMMARS = [
+    {"gbnf": 'root ::= (e "=" e "\\n")+\ne ::= e [-+*/] e | "-" e | "(" e ")" | [a-z]+ | [0-9]{1,9}',
+     "accept": ["a+1=(b)\n-x*(2)=3\n"]},
+    {"gbnf": 'root ::= "[" (root ("," ws root)*)? "]" | [^\\]\\[,]+\nws ::= (" " ws)?',
+     "accept": ["[[hello world,  \u00e9t\u00e9],[]]"]},
+    {"lark": 'start: item ("," item)*\nitem: NAME "=" (/[0-9]+/ | %json {"type":"array","items":{"type":"string"}})\n'
+             'NAME: /[a-z_]+/ & ~"if"\n%ignore / +/', "accept": ['a = 1,foo_bar=["x y"] , if=2']},
+    {"lark": "start: (WORD | other)+\nother: \"(\" start \")\" | /[^a-z()]+/s\nWORD: /[a-z]+/i",
+     "accept": ["Hello, (world!!)", "\u4e2d\u6587 a"]},
+    {"regions": FREE, "accept": ["So <to <tool>on", "\u00e9{\"a\":\"b\"}"]},
+]
+
+
 def pattern(rng):
     parts = []
     for _ in range(rng.randrange(1, 4)):
@@ -36,6 +52,8 @@ def quoted(text):
 
 
 def request(rng):
+    if rng.random() < 0.35:
+        return {"id": 0, **rng.choice(GRAMMARS)}
     text = "".join(rng.choice(TEXTS) for _ in range(rng.randrange(1, 3)))
     if rng.random() < 0.3:
         return {"id": 0, "regex": pattern(rng), "accept": [text]}
