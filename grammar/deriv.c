@@ -172,6 +172,13 @@ static uint32_t deriv_bytes(struct esp_exprs *x, const struct esp_expr *e, unsig
     }
 }
 
+/* Each number of tokens left is an expression of its own; what it counts is the same, and keeps a row. */
+static uint32_t deriv_budget(struct esp_exprs *x, const struct esp_expr *e, unsigned symbol)
+{
+    const struct esp_row *row = symbol < ESP_SYMBOL_TOKEN ? esp_expr_row(x, e->a) : NULL;
+    return esp_expr_budget(x, row != NULL ? row->next[symbol] : esp_expr_deriv(x, e->a, symbol), e->b, true);
+}
+
 uint32_t esp_expr_deriv(struct esp_exprs *x, uint32_t id, unsigned symbol)
 {
     struct esp_expr e = x->exprs[id];
@@ -189,7 +196,7 @@ uint32_t esp_expr_deriv(struct esp_exprs *x, uint32_t id, unsigned symbol)
     case ESP_X_AND: return deriv_list(x, &e, symbol);
     case ESP_X_REP: return deriv_rep(x, &e, symbol);
     case ESP_X_TOKEN: return has_token(x, &e, symbol) ? ESP_EXPR_EPS : ESP_EXPR_EMPTY;
-    case ESP_X_BUDGET: return esp_expr_budget(x, esp_expr_deriv(x, e.a, symbol), e.b, true);
+    case ESP_X_BUDGET: return deriv_budget(x, &e, symbol);
     default: return deriv_bytes(x, &e, symbol);
     }
 }
