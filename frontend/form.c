@@ -138,4 +138,12 @@ void esp_form_show(const struct esp_form *form, struct esp_buf *buf)
     esp_buf_str(buf, form->one_call ? ", one a turn" : "");
     esp_buf_str(buf, form->think_close.n > 0 ? ", reasoning up to " : ", no reasoning");
     show(buf, &form->think_close);
+    if (form->drift_known && form->drift_bytes == 0) {
+        esp_buf_str(buf, "; prefix-stable");
+    } else if (form->drift_known) {
+        struct esp_lit drift = {form->drift, (uint32_t)strlen(form->drift)};
+        esp_buf_printf(buf, "; the last %zu bytes of a prompt are not in the next one, from \"", form->drift_bytes);
+        show(buf, &drift);
+        esp_buf_char(buf, '"');
+    }
 }

@@ -68,6 +68,9 @@ struct esp_form {
      * behind that id, NULL where it is not printed there. */
     const char *behind, *behind_id;
     const char *header; /* what an assistant's turn begins with, in the prompt and in history; NULL: nothing */
+    bool drift_known;
+    size_t drift_bytes; /* how many bytes of a prompt the next one does not begin with; 0: prefix-stable */
+    const char *drift;  /* the first of them */
     struct esp_lit skips[ESP_SKIPS_MAX];    /* headers inside an answer, which are no text */
     uint32_t n_skips;
 };

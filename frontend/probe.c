@@ -482,6 +482,32 @@ static bool find_header(struct probe *probe)
     return true;
 }
 
+/* Does the next prompt begin with this one? Compares a conversation with the same one a turn later. */
+static bool find_drift(struct probe *probe)
+{
+    struct esp_form *form = &probe->chat->form;
+    struct esp_buf one, other;
+    json_t *again = json_pack("{s:s,s:s}", "role", "user", "content", "zqagain");
+    esp_buf_init(&one, ESP_TAG_HTTP, ESP_RENDER_BYTES_MAX);
+    esp_buf_init(&other, ESP_TAG_HTTP, ESP_RENDER_BYTES_MAX);
+    bool shows = form->knows_tools;
+    bool ok = render(probe, NULL, NULL, shows, true, &one) &&
+              render(probe, assistant(ESP_PROBE_TEXT, NULL), again, shows, true, &other);
+    size_t n = 0;
+    while (ok && n < one.n && n < other.n && one.data[n] == other.data[n]) {
+        n++;
+    }
+    if (ok && n < one.n) {
+        form->drift_bytes = one.n - n;
+        form->drift = esp_arena_strndup(&form->arena, one.data + n, form->drift_bytes < 24 ? form->drift_bytes : 24);
+        ok = form->drift != NULL;
+    }
+    form->drift_known = ok;
+    esp_buf_finish(&one);
+    esp_buf_finish(&other);
+    return true;
+}
+
 esp_status esp_chat_probe(struct esp_chat *chat, const char *text, struct esp_err *err)
 {
     struct probe probe = {.chat = chat, .source = text};
@@ -495,7 +521,7 @@ esp_status esp_chat_probe(struct esp_chat *chat, const char *text, struct esp_er
     if (!(by_hand && chat->form.think_open.n > 0) && !find_thinking(&probe)) {
         return esp_fail(err, ESP_ENOMEM, "the chat template cannot be probed");
     }
-    if (!find_skips(&probe) || !find_header(&probe)) {
+    if (!find_skips(&probe) || !find_header(&probe) || !find_drift(&probe)) {
         return esp_fail(err, ESP_ENOMEM, "the chat template cannot be probed");
     }
     return ESP_OK;

@@ -202,6 +202,14 @@ def forms_written_by_hand():
 
 
 @test
+def load_tells_whether_prompts_stay():
+    for name, says in (("Qwen-Qwen2.5-7B-Instruct", "; prefix-stable"), ("Qwen3.5-4B", 'from "<think>\\n"'),
+                       ("mistralai-Mistral-Nemo-Instruct-2407", 'from "AVAILABLE_TOOLS]')):
+        with serve(name) as server:
+            assert says in server.text().decode(), (name, server.text())
+
+
+@test
 def half_written_calls_break_nothing():
     for name in FAMILIES + ["vllm-chatml", "google-gemma-2-2b-it"]:
         with serve(name) as server:
