@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "grammar/schema_expand.h"
+#include "grammar/schema_ref.h"
 #include "grammar/vec.h"
 
 #define SOME_OF_MAX 12u
@@ -137,19 +138,108 @@ static void fork_if(struct esp_fork *f, const struct esp_jv *v, const struct esp
 
 /* ---- not --------------------------------------------------------------------------------------- */
 
-static bool way_possible(const struct esp_partial *p, const struct esp_choice *choice)
+static const struct esp_leaf *done_leaf(const struct esp_partial *p, uint32_t idx)
 {
+    return p->done[idx].kind == ESP_ITEM_LEAF ? p->done[idx].v->extra : NULL;
+}
+
+static bool is_forbidden(const struct esp_part *part)
+{
+    return part->item.kind == ESP_ITEM_SCHEMA && part->item.v->type == ESP_JV_FALSE;
+}
+
+/* The condition on one member that the way is, or NULL. */
+static const struct esp_part *way_member(const struct esp_choice *choice)
+{
+    const struct esp_leaf *leaf = choice->items[0].kind == ESP_ITEM_LEAF ? choice->items[0].v->extra : NULL;
+    return leaf != NULL && leaf->part != NULL && leaf->part->name != NULL ? leaf->part : NULL;
+}
+
+static bool same_member(const struct esp_part *a, const struct esp_part *b)
+{
+    return b != NULL && b->name != NULL && a->n_bytes == b->n_bytes && memcmp(a->name, b->name, a->n_bytes) == 0;
+}
+
+static bool requires(const struct esp_leaf *leaf, const struct esp_part *part)
+{
+    const struct esp_jv *v = leaf->required == NULL ? NULL : leaf->required->child;
+    while (v != NULL && (v->n_bytes != part->n_bytes || memcmp(v->text, part->name, v->n_bytes) != 0)) {
+        v = v->next;
+    }
+    return v != NULL || (same_member(part, leaf->part) && leaf->part->required);
+}
+
+/* Recursion is bounded by the depth that the parser allows. */
+static bool mentions_ref(const struct esp_jv *v)
+{
+    for (const struct esp_jv *child = v->child; child != NULL; child = child->next) {
+        if ((v->type == ESP_JV_OBJECT && child->key[0] == '$') || mentions_ref(child)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The same words mean the same, unless they refer to something from different places. */
+static bool same_schema(const struct esp_schema *s, const struct esp_jv *a, const struct esp_jv *b)
+{
+    bool one_place = s->refs != NULL && s->refs->n_resources == 1;
+    return a == b || (esp_jv_equal(a, b) && (one_place || !mentions_ref(a)));
+}
+
+/* Does what is done already leave nothing of the way? Only what is cheap to see: a key that is required is not
+ * missing, and a member that satisfies S, word for word, does not break it. */
+static bool way_possible(const struct esp_schema *s, const struct esp_partial *p, const struct esp_choice *choice)
+{
+    const struct esp_part *part = way_member(choice);
     if (choice->items[0].kind != ESP_ITEM_LEAF) {
         return true;
     }
-    const struct esp_leaf *leaf = choice->items[0].v->extra;
-    return (leaf->types & p->types) != 0;
+    bool possible = (((const struct esp_leaf *)choice->items[0].v->extra)->types & p->types) != 0;
+    for (uint32_t idx = 0; idx < p->n_done && possible && part != NULL; idx++) {
+        const struct esp_leaf *leaf = done_leaf(p, idx);
+        if (leaf == NULL) {
+            continue;
+        }
+        if (is_forbidden(part)) {
+            possible = !requires(leaf, part);
+        } else if (same_member(part, leaf->part) && is_forbidden(leaf->part)) {
+            possible = false;
+        } else if (leaf->properties != NULL && part->item.kind == ESP_ITEM_NOT) {
+            const struct esp_jv *v = esp_jv_get(leaf->properties, part->name, part->n_bytes);
+            possible = v == NULL || !same_schema(s, v, part->item.v);
+        }
+    }
+    return possible;
+}
+
+/* Does what is done already include one of the ways? Then there is nothing to multiply. */
+static bool way_holds(const struct esp_partial *p, const struct esp_choice *choice)
+{
+    const struct esp_part *part = way_member(choice);
+    for (uint32_t idx = 0; idx < p->n_done && part != NULL; idx++) {
+        const struct esp_leaf *leaf = done_leaf(p, idx);
+        if (leaf != NULL && same_member(part, leaf->part) && part->required == leaf->part->required &&
+            part->item.kind == leaf->part->item.kind &&
+            (part->item.v == leaf->part->item.v || (is_forbidden(part) && is_forbidden(leaf->part)))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool any_holds(const struct esp_partial *p, const struct esp_choice *choice)
+{
+    while (choice != NULL && !way_holds(p, choice)) {
+        choice = choice->next;
+    }
+    return choice != NULL;
 }
 
 static void add_ways(struct esp_fork *f, const struct esp_choice *choice, const struct esp_via *via)
 {
     for (; choice != NULL && f->status == ESP_OK; choice = choice->next) {
-        struct esp_partial *copy = way_possible(f->from, choice) ? add_copy(f) : NULL;
+        struct esp_partial *copy = way_possible(f->s, f->from, choice) ? add_copy(f) : NULL;
         for (uint32_t idx = 0; idx < choice->n; idx++) {
             add(f, copy, choice->items[idx].v, choice->items[idx].kind, via);
         }
@@ -233,6 +323,10 @@ static void fork_not(struct esp_fork *f, const struct esp_jv *v, const struct es
     }
     if (f->status == ESP_OK) {
         f->status = esp_schema_deny(s, leaf, &choices);
+    }
+    if (f->status == ESP_OK && any_holds(f->from, choices)) {
+        add_copy(f);
+        return;
     }
     if (f->status == ESP_OK) {
         add_ways(f, choices, via);

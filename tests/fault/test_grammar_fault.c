@@ -6,7 +6,11 @@ static const char schema[] =
     "{\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"integer\",\"minimum\":-3,\"maximum\":12},"
     "\"next\":{\"anyOf\":[{\"$ref\":\"#/$defs/n\"},{\"type\":\"null\"}]}},\"required\":[\"v\"]}},"
     "\"type\":\"object\",\"properties\":{\"s\":{\"type\":\"string\",\"pattern\":\"^[a-c]+$\",\"maxLength\":6},"
-    "\"e\":{\"enum\":[\"x\",1,null]},\"n\":{\"$ref\":\"#/$defs/n\"}},\"required\":[\"s\"],\"format\":\"nothing\"}";
+    "\"e\":{\"enum\":[\"x\",1,null]},\"n\":{\"$ref\":\"#/$defs/n\"},"
+    "\"u\":{\"items\":{\"enum\":[1,2]},\"uniqueItems\":true}},\"required\":[\"s\"],\"format\":\"nothing\","
+    "\"not\":{\"properties\":{\"n\":{\"required\":[\"w\"]}},\"patternProperties\":{\"^y\":true},\"required\":[\"n\"]},"
+    "\"oneOf\":[{\"required\":[\"e\"]},{\"properties\":{\"u\":{\"minItems\":1}},"
+    "\"required\":[\"u\"]}],\"unevaluatedProperties\":{\"contains\":{\"const\":1}}}";
 
 /* Compiles, takes tokens, asks for masks, forks. */
 static esp_status work(const struct esp_trie *trie)

@@ -16,6 +16,18 @@ static const char *const seeds[] = {
     "{\"type\":\"string\",\"format\":\"date-time\",\"minLength\":1}",
     "{\"type\":\"object\",\"properties\":{\"a\":true,\"b\":false},\"required\":[\"c\"],\"additionalProperties\":{"
     "\"type\":\"integer\"}}",
+    "{\"not\":{\"type\":[\"string\",\"array\"],\"properties\":{\"a\":{\"minimum\":2}},\"additionalProperties\":false,"
+    "\"required\":[\"b\"]}}",
+    "{\"oneOf\":[{\"type\":\"integer\"},{\"minimum\":2},{\"required\":[\"a\"]},{\"properties\":{\"a\":{\"enum\":[1,"
+    "[2],{}]}}}]}",
+    "{\"if\":{\"items\":{\"type\":\"null\"}},\"then\":{\"contains\":{\"const\":1},\"minContains\":2,\"maxContains\":3},"
+    "\"else\":{\"maxItems\":2}}",
+    "{\"anyOf\":[{\"properties\":{\"a\":true}},{\"patternProperties\":{\"^b\":{}}}],\"unevaluatedProperties\":false,"
+    "\"unevaluatedItems\":{\"type\":\"null\"},\"prefixItems\":[true]}",
+    "{\"type\":\"array\",\"items\":{\"enum\":[1,1.0,\"a\",[],{}]},\"uniqueItems\":true,\"minItems\":2}",
+    "{\"propertyNames\":{\"anyOf\":[{\"pattern\":\"a\"},{\"const\":\"b\"}]},\"not\":{\"propertyNames\":{\"maxLength\":"
+    "1},"
+    "\"patternProperties\":{\"c\":false}}}",
 };
 static const char *const regexes[] = {"(a|b)*c{2,5}[^x-z]", "^\\d+(\\.\\d{1,2})?$", "([x]*)*",   "(a{1,20}){1,20}b?",
                                       "[\\w-]+@\\p{Any}",   "(((a?)?)?)*",          "a{0,9999}", "(?:x+x+)+y"};
