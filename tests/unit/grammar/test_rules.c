@@ -40,6 +40,7 @@ static void test_ambiguity(void)
         {"root ::= e\ne ::= e \"+\" e | e \"*\" e | \"-\" e | \"(\" e \")\" | [0-9]+", "1+-2*"},
         {"root ::= add | mul | [0-9]\nadd ::= root \"+\" root\nmul ::= root \"*\" root", "1+2*"},
         {"root ::= root root | \"a\" | \"aa\"", "a"},
+        {"root ::= two \"c\"\ntwo ::= [ab] two*", "ab"},
         {"root ::= \"a\" root | \"a\" | \"aa\" root", "a"},
         {"root ::= item (\",\" item)*\nitem ::= list | [0-9]\nlist ::= item \";\" item", "1,2;3;"},
         {"ws ::= (\" \" ws)?\nroot ::= ws (\"x\" ws)*", "x   "},
