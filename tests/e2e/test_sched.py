@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from kit import Server, Skip, post_bytes, run_tests, sanitized, test
+from kit import Server, Skip, post_bytes, run_tests, test
 
 PROGRAM = sys.argv[1]
 MODEL = os.path.join(os.environ.get("ESPALIER_TEST_MODELS", "models"), "SmolLM2-135M-Instruct.Q4_1.gguf")
@@ -104,27 +104,31 @@ def first_token_s(server, text, **fields):
 
 @test
 def light_tenant_beside_flood():
-    """The time to the first token of a tenant with few requests hardly grows while another one floods the server. On a
-    shared machine times are noisy: the bound here is loose, the exact one is the simulator's."""
+    """A tenant with few requests does not stand behind what another one floods the server with. How much longer it waits
+    is printed; the bound on that time is the simulator's, whose clock nothing disturbs."""
     rng = random.Random(SEED)
     with serve("--max-batch", "16", "--ctx", "2048", "--kv-bytes", "192M") as server:
         ask = lambda: first_token_s(server, text_of(rng, 220), max_tokens=2, user="light")  # noqa: E731
         ask()
         idle = sorted(ask() for _ in range(8))
         stop = threading.Event()
+        finished = []
 
         def flood(seed):
             own = random.Random(seed)
             while not stop.is_set():
                 server.chat(text_of(own, 250), max_tokens=60, ignore_eos=True, user="flood")
+                finished.append(seed)
 
         threads = [threading.Thread(target=flood, args=(SEED + i,)) for i in range(32)]
         for thread in threads:
             thread.start()
         time.sleep(2)
-        busy = []
+        busy, served_before = [], []
         for _ in range(10):
+            before = len(finished)
             busy.append(ask())
+            served_before.append(len(finished) - before)
             time.sleep(0.2)
         stop.set()
         for thread in threads:
@@ -132,7 +136,8 @@ def light_tenant_beside_flood():
         ratio = sorted(busy)[2] / idle[2]  # the better quarter, which other programs on the machine disturb least
         print(f"# first token of a light tenant, medians: {statistics.median(idle) * 1e3:.0f} ms idle, "
               f"{statistics.median(busy) * 1e3:.0f} ms beside 32 others (better quarter: {ratio:.2f} times)")
-        assert ratio < 5 or sanitized(), (idle, busy)
+        # Sixteen of the flood wait at any time: in the order of arrival at least so many would be served before.
+        assert statistics.median(served_before) < 8, served_before
         wait_quiet(server)
 
 
