@@ -299,7 +299,7 @@ def hang_up_during_errors():
 @test
 def slow_reader_is_cut_off():
     """A reader that takes nothing: memory stays bounded and the request is cancelled."""
-    with fake(tokens=[b"y" * 2000], text=None, repeat=True, n_ctx=4000000) as server:
+    with fake(tokens=[b"y" * 2000], text=None, repeat=True, n_ctx=4000000, delay_us=300) as server:
         before = server.memory_kb()
         sock = server.connect()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
