@@ -201,7 +201,7 @@ def refused_grammars():
                 "grammar": "root ::= (\"a\""
             }, "grammar"),
             ({
-                "lark": "start: \"a\""
+                "lark": "start: (\"a\""
             }, "lark"),
             ({
                 "structured_outputs": {

@@ -106,6 +106,7 @@ def first_token_s(server, text, **fields):
 def light_tenant_beside_flood():
     """A tenant with few requests does not stand behind what another one floods the server with. How much longer it waits
     is printed; the bound on that time is the simulator's, whose clock nothing disturbs."""
+    print(f"# ESPALIER_TEST_SEED={SEED}")
     rng = random.Random(SEED)
     with serve("--max-batch", "16", "--ctx", "2048", "--kv-bytes", "192M") as server:
         ask = lambda: first_token_s(server, text_of(rng, 220), max_tokens=2, user="light")  # noqa: E731
@@ -144,6 +145,7 @@ def light_tenant_beside_flood():
 @test
 def overcommit():
     """Far more asked for than the pages hold, with clients that hang up at any moment: whoever stays gets all."""
+    print(f"# ESPALIER_TEST_SEED={SEED}")
     with serve("--max-batch", "16", "--ctx", "1024", "--kv-bytes", "24M") as server:
         n_pages = server.metric("espalier_kv_pages_total")
         until, bad, n_done, n_gone = time.time() + OVERLOAD_S, [], [0], [0]
@@ -181,5 +183,4 @@ def overcommit():
 
 
 if __name__ == "__main__":
-    print(f"# seed {SEED}")
     run_tests()
