@@ -19,12 +19,12 @@ static void *dispatch(void *ctx)
         /* Asked before each poll: a wake-up may be used up by a poll that also found an event. */
         pthread_mutex_lock(&server->lock);
         bool stopping = server->dispatch_stopping;
-        uint32_t n_exchanges = server->n_exchanges;
+        uint32_t n_alive = server->n_alive;
         pthread_mutex_unlock(&server->lock);
         if (stopping) {
             int64_t now_ns = esp_clock_now(&server->clock);
             until_ns = until_ns == 0 ? now_ns + LAST_EVENTS_NS : until_ns;
-            if (n_exchanges == 0 || now_ns > until_ns) {
+            if (n_alive == 0 || now_ns > until_ns) {
                 return NULL;
             }
         }

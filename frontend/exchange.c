@@ -28,6 +28,9 @@ struct esp_exchange *esp_exchange_create(struct esp_server *server, struct MHD_C
     exchange->begin_ns = esp_clock_now(&server->clock);
     esp_buf_init(&exchange->out, ESP_TAG_HTTP, ESP_HTTP_ANSWER_BYTES_MAX);
     esp_buf_init(&exchange->body, ESP_TAG_HTTP, server->options->max_body_bytes);
+    pthread_mutex_lock(&server->lock);
+    server->n_alive++;
+    pthread_mutex_unlock(&server->lock);
     return exchange;
 }
 
@@ -49,12 +52,16 @@ void esp_exchange_unref(struct esp_exchange *exchange)
     if (left > 0) {
         return;
     }
+    struct esp_server *server = exchange->server;
     esp_generation_destroy(exchange->gen);
     esp_buf_finish(&exchange->out);
     esp_buf_finish(&exchange->body);
     esp_free(exchange->tenant);
     pthread_mutex_destroy(&exchange->lock);
     esp_free(exchange);
+    pthread_mutex_lock(&server->lock);
+    server->n_alive--;
+    pthread_mutex_unlock(&server->lock);
 }
 
 /* Under the lock: lets a suspended connection go on. */

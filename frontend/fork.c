@@ -236,7 +236,7 @@ void esp_fork_finish(struct esp_generation *gen)
 uint64_t esp_fork_suffix_tokens(const struct esp_generation *gen)
 {
     uint64_t n = 0;
-    for (uint32_t idx = 0; idx < gen->n_fork && gen->n_runs > 0; idx++) {
+    for (uint32_t idx = 0; gen->n_runs > 0 && idx < gen->n_fork; idx++) {
         n += gen->fork[idx].n_ids - gen->runs[0].n_ids;
     }
     return n;

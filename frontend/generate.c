@@ -202,14 +202,17 @@ esp_status esp_generation_prompt(struct esp_generation *gen, const uint32_t *ids
 static bool make_choices(struct esp_generation *gen)
 {
     uint32_t n = gen->n_runs * gen->params.n;
-    gen->choices = esp_arena_alloc(&gen->arena, n, sizeof *gen->choices);
-    if (gen->choices == NULL) {
+    struct esp_choice *choices = esp_arena_alloc(&gen->arena, n, sizeof *choices);
+    if (choices == NULL) {
         return false;
     }
     for (uint32_t idx = 0; idx < n; idx++) {
-        esp_choice_init(&gen->choices[idx], gen, idx);
+        esp_choice_init(&choices[idx], gen, idx);
     }
+    pthread_mutex_lock(&gen->lock); /* a client that hangs up now has its figures logged */
+    gen->choices = choices;
     gen->n_choices = n;
+    pthread_mutex_unlock(&gen->lock);
     return true;
 }
 

@@ -62,7 +62,8 @@ struct esp_server {
     esp_engine *engine;    /* set once, with state OK */
     struct esp_chat *chat;
     uint64_t bodies_bytes;
-    uint32_t n_exchanges;
+    uint32_t n_exchanges; /* that have a connection */
+    uint32_t n_alive;     /* that someone holds: a connection, a work thread, a run */
     bool dispatch_stopping;
 
     pthread_mutex_t conns_lock; /* of the list and of what hangs on it */
