@@ -314,7 +314,7 @@ const struct esp_row *esp_expr_row(struct esp_exprs *x, uint32_t id)
         return x->rows[x->exprs[id].row];
     }
     struct esp_row *row = esp_arena_alloc(&x->arena, 1, sizeof *row);
-    if (row == NULL || !esp_vec_grow(&x->rows, &x->rows_cap, (uint64_t)x->n_rows + 1)) {
+    if (row == NULL) {
         esp_exprs_fail(x, ESP_ENOMEM);
         return NULL;
     }
@@ -338,6 +338,10 @@ const struct esp_row *esp_expr_row(struct esp_exprs *x, uint32_t id)
         }
     }
     if (x->failed != ESP_OK || !fill_calls(x, id, row)) {
+        return NULL;
+    }
+    if (!esp_vec_grow(&x->rows, &x->rows_cap, (uint64_t)x->n_rows + 1)) { /* only now: deriving may have made rows */
+        esp_exprs_fail(x, ESP_ENOMEM);
         return NULL;
     }
     x->exprs[id].row = x->n_rows;

@@ -104,8 +104,8 @@ def first_token_s(server, text, **fields):
 
 @test
 def light_tenant_beside_flood():
-    """A tenant with few requests does not stand behind what another one floods the server with. How much longer it waits
-    is printed; the bound on that time is the simulator's, whose clock nothing disturbs."""
+    """A tenant with few requests does not stand behind what another one floods the server with. How long
+    it waits is printed; the bound on that time is the simulator's, whose clock is its own."""
     print(f"# ESPALIER_TEST_SEED={SEED}")
     rng = random.Random(SEED)
     with serve("--max-batch", "16", "--ctx", "2048", "--kv-bytes", "192M") as server:
