@@ -487,12 +487,12 @@ static bool find_drift(struct probe *probe)
 {
     struct esp_form *form = &probe->chat->form;
     struct esp_buf one, other;
-    json_t *again = json_pack("{s:s,s:s}", "role", "user", "content", "zqagain");
     esp_buf_init(&one, ESP_TAG_HTTP, ESP_RENDER_BYTES_MAX);
     esp_buf_init(&other, ESP_TAG_HTTP, ESP_RENDER_BYTES_MAX);
     bool shows = form->knows_tools;
     bool ok = render(probe, NULL, NULL, shows, true, &one) &&
-              render(probe, assistant(ESP_PROBE_TEXT, NULL), again, shows, true, &other);
+              render(probe, assistant(ESP_PROBE_TEXT, NULL),
+                     json_pack("{s:s,s:s}", "role", "user", "content", "zqagain"), shows, true, &other);
     size_t n = 0;
     while (ok && n < one.n && n < other.n && one.data[n] == other.data[n]) {
         n++;
