@@ -94,6 +94,13 @@ class Server:
         with open(self.log.name, "rb") as log:
             return log.read()
 
+    def logged(self, *parts, count=1):
+        """The log, once each of parts (bytes) stands in it: a request's line may come a moment after its answer."""
+        deadline = time.time() + 10 * PATIENCE
+        while any(self.text().count(part) < count for part in parts) and time.time() < deadline:
+            time.sleep(0.02)
+        return self.text()
+
     def script(self, text=None, tokens=None, **rest):
         """What the next requests answer: text in pieces of one character, or tokens as byte strings."""
         if tokens is None:

@@ -154,7 +154,8 @@ def openai_errors():
             raise AssertionError("no error")
         except openai.RateLimitError as error:
             assert error.code == "queue_full" and error.type == "rate_limit_error"
-        assert server.text().count(b"completions 429") == 3, "retried as often as it was told to"
+        log = server.logged(b"completions 429", count=3)
+        assert log.count(b"completions 429") == 3, "retried as often as it was told to"
     with fake(fail_after=3) as server:
         client = openai_of(server, max_retries=0)
         try:

@@ -87,7 +87,7 @@ def causes():
         gone = explain(server, first)
         assert gone["cause"] == "evicted" and "ago" in gone["detail"], gone
         run(server, first)
-        log = server.text().decode()
+        log = server.logged(b"miss=never_seen@0", b"miss=evicted@0").decode()
         assert "miss=never_seen@0" in log and f'miss=never_seen@{at} have="' in log and "miss=evicted@0" in log, log
 
 
@@ -132,7 +132,8 @@ def json_log():
     with serve("--log-json") as server:
         run(server, [SYSTEM, user("One, and as many words behind it as fill a page of the cache alone.")])
         run(server, [SYSTEM, user("Two and more, in as many words as a page of the cache has, and then some more.")])
-        lines = [json.loads(line) for line in server.text().decode().splitlines() if '"cache"' in line]
+        log = server.logged(b'"cache"', count=2).decode()
+        lines = [json.loads(line) for line in log.splitlines() if '"cache"' in line]
         assert lines[0]["cache"] == {"matched": 0, "cause": "never_seen", "diverges": None}, lines[0]
         assert lines[1]["cache"]["matched"] > 16 and lines[1]["cache"]["diverges"]["have"]["text"], lines[1]
 

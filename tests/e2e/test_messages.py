@@ -253,7 +253,7 @@ def client_errors_and_retries():
             raise AssertionError("no error")
         except anthropic.RateLimitError as error:
             assert error.body["error"]["type"] == "rate_limit_error" and error.request_id.startswith("req_")
-        assert server.text().count(b"POST /v1/messages 429") == 2, "429 is retried once"
+        assert server.logged(b"/v1/messages 429", count=2).count(b"/v1/messages 429") == 2, "429 is retried once"
     with fake() as server:
         try:
             client_of(server).messages.create(**body(stop_sequences=[""]))
