@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "frontend/http.h"
+#include "frontend/jsontext.h"
 
+#define TOOLS_BYTES_MAX (64u * 1024u * 1024u)
 #define BODY_BYTES_MAX (256u * 1024u * 1024u)
 
 bool esp_adapt_init(struct esp_adapt *adapt, struct esp_exchange *exchange, const json_t *request, unsigned api)
@@ -179,4 +181,34 @@ void esp_adapt_write_warnings(const struct esp_buf *first, const struct esp_buf 
         esp_buf_add(buf, second->data, second->n);
         esp_buf_char(buf, ']');
     }
+}
+
+esp_status esp_adapt_tools(struct esp_adapt *adapt,
+                           esp_status (*add_tool)(struct esp_adapt *adapt, const json_t *tool, size_t idx,
+                                                  const char *source, size_t n_source, struct esp_buf *out))
+{
+    static const char *const path[] = {"tools"};
+    const json_t *tools = json_object_get(adapt->request, "tools");
+    if (tools == NULL || json_is_null(tools)) {
+        return ESP_OK;
+    }
+    size_t n_list = 0, at = 0, n_item = 0;
+    const char *item = NULL, *list = esp_jsontext_find(adapt->text, adapt->n_bytes, path, 1, &n_list);
+    if (!json_is_array(tools) || list == NULL) {
+        return esp_adapt_refuse(adapt, "an array is needed", "tools");
+    }
+    struct esp_buf out;
+    esp_status status = ESP_OK;
+    esp_buf_init(&out, ESP_TAG_HTTP, TOOLS_BYTES_MAX);
+    esp_buf_char(&out, '[');
+    for (size_t idx = 0; status == ESP_OK && esp_jsontext_next(list, n_list, &at, &item, &n_item); idx++) {
+        status = add_tool(adapt, json_array_get(tools, idx), idx, item, n_item, &out);
+    }
+    esp_buf_char(&out, ']');
+    if (status == ESP_OK && out.n > 2) {
+        esp_adapt_raw(adapt, "tools", out.data, out.n);
+    }
+    status = status == ESP_OK && out.failed ? esp_fail(&adapt->err, ESP_ELIMIT, "the tools are too large") : status;
+    esp_buf_finish(&out);
+    return status;
 }

@@ -35,6 +35,10 @@ void esp_adapt_warn(struct esp_adapt *adapt, const char *code, const char *messa
 /* Adds a member to the chat request: a value (NULL and null: nothing), or JSON text as it is. */
 void esp_adapt_value(struct esp_adapt *adapt, const char *name, const json_t *value);
 void esp_adapt_raw(struct esp_adapt *adapt, const char *name, const char *text, size_t n_bytes);
+/* Adds the request's "tools". add_tool writes one in chat form (source: its text in the body), or nothing. */
+esp_status esp_adapt_tools(struct esp_adapt *adapt,
+                           esp_status (*add_tool)(struct esp_adapt *adapt, const json_t *tool, size_t idx,
+                                                  const char *source, size_t n_source, struct esp_buf *out));
 /* Adds a member of the request under another name. */
 void esp_adapt_copy(struct esp_adapt *adapt, const char *name, const char *from);
 /* Takes message. Neighbours of one role that have nothing but text are made one: templates want turns to alternate. */

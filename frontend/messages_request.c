@@ -357,34 +357,6 @@ static esp_status add_tool(struct esp_adapt *adapt, const json_t *tool, size_t i
     return ESP_OK;
 }
 
-static esp_status add_tools(struct esp_adapt *adapt)
-{
-    static const char *const path[] = {"tools"};
-    const json_t *tools = json_object_get(adapt->request, "tools");
-    if (tools == NULL || json_is_null(tools)) {
-        return ESP_OK;
-    }
-    size_t n_list = 0, at = 0, n_item = 0;
-    const char *item = NULL, *list = esp_jsontext_find(adapt->text, adapt->n_bytes, path, 1, &n_list);
-    if (!json_is_array(tools) || list == NULL) {
-        return esp_adapt_refuse(adapt, "an array is needed", "tools");
-    }
-    struct esp_buf out;
-    esp_status status = ESP_OK;
-    esp_buf_init(&out, ESP_TAG_HTTP, TEXT_BYTES_MAX);
-    esp_buf_char(&out, '[');
-    for (size_t idx = 0; status == ESP_OK && esp_jsontext_next(list, n_list, &at, &item, &n_item); idx++) {
-        status = add_tool(adapt, json_array_get(tools, idx), idx, item, n_item, &out);
-    }
-    esp_buf_char(&out, ']');
-    if (status == ESP_OK && out.n > 2) {
-        esp_adapt_raw(adapt, "tools", out.data, out.n);
-    }
-    status = status == ESP_OK && out.failed ? esp_fail(&adapt->err, ESP_ELIMIT, "the tools are too large") : status;
-    esp_buf_finish(&out);
-    return status;
-}
-
 static esp_status add_tool_choice(struct esp_adapt *adapt)
 {
     const json_t *choice = json_object_get(adapt->request, "tool_choice");
@@ -492,7 +464,7 @@ bool esp_messages_convert(struct esp_adapt *adapt, bool counting)
     esp_status status = add_counts(adapt, counting);
     status = status == ESP_OK ? add_system(adapt) : status;
     status = status == ESP_OK ? add_messages(adapt) : status;
-    status = status == ESP_OK ? add_tools(adapt) : status;
+    status = status == ESP_OK ? esp_adapt_tools(adapt, add_tool) : status;
     status = status == ESP_OK ? add_tool_choice(adapt) : status;
     status = status == ESP_OK ? add_thinking_mode(adapt) : status;
     status = status == ESP_OK ? add_format(adapt) : status;
