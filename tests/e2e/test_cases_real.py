@@ -132,7 +132,7 @@ def b096_bias_against_a_mask():
 @test
 def b099_schema_of_response_format():
     with serve() as server:
-        body = {"messages": messages("hi"), "max_tokens": 10, "response_format": schema({"const": "maybe-not"}, "c")}
+        body = {"messages": messages("hi"), "max_tokens": 32, "response_format": schema({"const": "maybe-not"}, "c")}
         answer = ask(server, body)
         assert text_of(answer) == '"maybe-not"' and answer["choices"][0]["finish_reason"] == "stop", answer
 
