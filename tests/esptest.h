@@ -94,7 +94,8 @@ static inline const char *esp_test_model(const char *name)
 
 static inline int esp_test_main(int argc, char **argv, const struct esp_test *tests, int n_tests)
 {
-    uint64_t seed = (uint64_t)time(NULL) ^ (uint64_t)getpid() << 20;
+    const char *fixed = getenv("ESPALIER_TEST_SEED");
+    uint64_t seed = fixed ? strtoull(fixed, NULL, 0) : (uint64_t)time(NULL) ^ (uint64_t)getpid() << 20;
     int first_name = 1;
     if (argc > 2 && strcmp(argv[1], "--seed") == 0) {
         seed = strtoull(argv[2], NULL, 0);

@@ -274,9 +274,12 @@ def bodies(api):
     return st.tuples(choice, choice.map(lambda names: names[:max(0, len(names) - 3)])).flatmap(lambda t: build(*t))
 
 
+FIXED = "ESPALIER_TEST_SEED" in os.environ
+
+
 def fuzz(server, api, path, n, seen):
 
-    @settings(max_examples=n, deadline=None, database=None, print_blob=True,
+    @settings(max_examples=n, deadline=None, database=None, print_blob=True, derandomize=FIXED,
               suppress_health_check=list(HealthCheck))
     @given(bodies(api))
     def ask(body):
@@ -307,7 +310,7 @@ def random_bodies_give_no_5xx():
     paths = [path for path, methods in described.description()["paths"].items() if "post" in methods]
     with fake() as server:
 
-        @settings(max_examples=300, deadline=None, database=None, print_blob=True,
+        @settings(max_examples=300, deadline=None, database=None, print_blob=True, derandomize=FIXED,
                   suppress_health_check=list(HealthCheck))
         @given(st.sampled_from(paths), st.binary(max_size=60) | junk.map(lambda v: json.dumps(v).encode()))
         def ask(path, body):

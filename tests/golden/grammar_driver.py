@@ -7,6 +7,8 @@ import itertools
 import json
 import os
 import subprocess
+import sys
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -56,6 +58,16 @@ def find_model():
 def find_shared(name):
     path = os.path.join(os.environ.get("ESPALIER_TEST_SHARED", os.path.join(ROOT, "..", "shared")), name)
     return path if os.path.exists(path) else None
+
+
+def option(name, default):
+    """The number after an option of the test's command line."""
+    return int(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else default
+
+
+def first_seed():
+    """A fresh one, unless --seed or ESPALIER_TEST_SEED names it."""
+    return option("--seed", int(os.environ.get("ESPALIER_TEST_SEED") or time.time()))
 
 
 class Driver:

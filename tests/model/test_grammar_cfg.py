@@ -12,10 +12,9 @@ import os
 import random
 import re
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden"))
-from grammar_driver import Driver, Tap, find_model  # noqa: E402
+from grammar_driver import Driver, Tap, find_model, first_seed, option  # noqa: E402
 
 TOKENS = ["a", "b", "ab", "ba", "aab", "bb"]
 NUMBERS = list("0123456789+-.eE")  # a vocabulary that has these and all its bytes alone needs no search for the end
@@ -173,10 +172,6 @@ def vocabulary(rng):
     return {"tokens": [t.encode().hex() for t in texts] + ["3c2f733e"], "end": [len(texts)]}
 
 
-def option(name, default):
-    return int(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else default
-
-
 def check(driver, rng, rules, key, source):
     """A list of what is wrong."""
     vocab = vocabulary(rng)
@@ -209,7 +204,7 @@ def main():
     tap = Tap()
     if find_model() is None:
         return tap.skip_all("needs the default model")
-    seed, rounds = option("--seed", int(time.time())), option("--rounds", 40)
+    seed, rounds = first_seed(), option("--rounds", 40)
     tap.note("seed %d" % seed)
     rng, driver = random.Random(seed), Driver(sys.argv[1], "--oracle")
     for key, write, define in (("gbnf", gbnf, "%s ::= %s"), ("lark", lark, "%s: %s")):

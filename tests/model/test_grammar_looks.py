@@ -11,10 +11,9 @@ import os
 import random
 import subprocess
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden"))
-from grammar_driver import Driver, Tap, dumps, find_model  # noqa: E402
+from grammar_driver import Driver, Tap, dumps, find_model, first_seed, option  # noqa: E402
 
 FIXED = ["^(?!foo)[a-z]+$", "^(?=.*\\d)(?=.*[a-b]).{2,}$", "(?<!a)$", "^(?!.*-$)[a-b-]+", "\\ba\\b", "^\\B-", "a(?!b)",
          "(^a|b$)", "x|^a$|(b|$)-", "(?<=a)b", "^a(?=b$)", "(?<![ab])1$", "^(?:(?!ab).)b?$", "\\b1", "a\\b-", "a$|^b",
@@ -55,15 +54,11 @@ class Maker:
         return out if depth else r.choice(["", "^"]) + out + r.choice(["", "$"])
 
 
-def option(name, default):
-    return int(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else default
-
-
 def main():
     tap = Tap()
     if find_model() is None:
         return tap.skip_all("needs the default model")
-    seed, rounds = option("--seed", int(time.time())), option("--rounds", 600)
+    seed, rounds = first_seed(), option("--rounds", 600)
     tap.note("seed %d" % seed)
     make = Maker(random.Random(seed))
     texts = ["".join(t) for n in range(5) for t in itertools.product("ab-1", repeat=n)] + ["foo", "foob", "afoo"]

@@ -9,10 +9,9 @@ shared/data/vocab that are there.
 import os
 import random
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden"))
-from grammar_driver import Driver, Number, Tap, find_model, find_shared  # noqa: E402
+from grammar_driver import Driver, Number, Tap, find_model, find_shared, first_seed, option  # noqa: E402
 
 CLASSES = ["[a-z]", "[a-z0-9-]", "[A-Za-z0-9_]", "[0-9a-f]", "[^a]", "[^0-9\\n]", ".", "\\w", "[ -~]", "[A-Za-zÀ-ÿ ]",
            "\\p{L}", "[\\u4e00-\\u9fff]", "[ a-z,.]", "[-a-z.]", "[^\"\\\\]"]
@@ -68,15 +67,11 @@ def request(rng):
     return {"id": 0, "schema": schema, "accept": [quoted(text)]}
 
 
-def option(name, default):
-    return int(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else default
-
-
 def main():
     tap = Tap()
     if find_model() is None:
         return tap.skip_all("needs the default model")
-    seed, rounds = option("--seed", int(time.time())), option("--rounds", 3)
+    seed, rounds = first_seed(), option("--rounds", 3)
     tap.note("seed %d" % seed)
     rng, vocabs = random.Random(seed), [None]
     for name in ("npm-vocab-llama3", "ggml-vocab-gpt-2", "ggml-vocab-phi-3", "npm-vocab-gptoss"):

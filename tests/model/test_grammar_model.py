@@ -10,10 +10,9 @@ import decimal
 import os
 import random
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden"))
-from grammar_driver import Driver, Number, Tap, dumps, find_model, orders  # noqa: E402
+from grammar_driver import Driver, Number, Tap, dumps, find_model, first_seed, option, orders  # noqa: E402
 
 STRINGS = ["", "a", "ab", "abc", "é", "a\"b", "x\ny", "zz9", "2024", "long text here", "/", "\\", "\u0001"]
 NUMBERS = ["0", "-0", "1", "2", "3", "10", "-1", "-7", "0.5", "1.0", "1.5", "2.50", "1e1", "2.5e-1", "99", "100",
@@ -243,10 +242,6 @@ def run_round(tap, driver, make, validator, counts):
     return None
 
 
-def option(name, default):
-    return int(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else default
-
-
 def main():
     tap = Tap()
     try:
@@ -255,7 +250,7 @@ def main():
         return tap.skip_all("needs the Python package jsonschema")
     if find_model() is None:
         return tap.skip_all("needs the default model")
-    seed, rounds = option("--seed", int(time.time())), option("--rounds", 1500)
+    seed, rounds = first_seed(), option("--rounds", 1500)
     tap.note("seed %d" % seed)
     driver, make = Driver(sys.argv[1]), Maker(random.Random(seed))
     validator, counts, failures = validator_class(jsonschema), {}, []

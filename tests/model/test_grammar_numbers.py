@@ -10,11 +10,10 @@ in a valid value.
 import os
 import random
 import sys
-import time
 from fractions import Fraction
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden"))
-from grammar_driver import Driver, Number, Tap, dumps, find_model  # noqa: E402
+from grammar_driver import Driver, Number, Tap, dumps, find_model, first_seed, option  # noqa: E402
 
 STEPS = ["1", "2", "3", "5", "7", "10", "12", "25", "60", "100", "0.5", "0.25", "0.1", "0.01", "1.5", "2.75", "0.0001",
          "1e-8", "1e3", "123456789", "0.3333", "64", "1e20", "97e-4", "18446744073709551615", "0.0750", "1e2", "4096"]
@@ -127,15 +126,11 @@ def walk(driver, r, s):
     return text, None
 
 
-def option(name, default):
-    return int(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else default
-
-
 def main():
     tap = Tap()
     if find_model() is None:
         return tap.skip_all("needs the default model")
-    seed, rounds = option("--seed", int(time.time())), option("--rounds", 250)
+    seed, rounds = first_seed(), option("--rounds", 250)
     tap.note("seed %d" % seed)
     r, driver, counts, problems = random.Random(seed), Driver(sys.argv[1]), {}, []
     for _ in range(rounds):
